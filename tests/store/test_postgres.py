@@ -268,16 +268,16 @@ def test_damage_is_found(postgres, schema, store):
 
 def test_other_fields_are_searched(postgres, schema, store):
     store.add([record("a", extra={"name": "herring", "title": "red"}), record("b")])
-    assert [store.words("red").tolist(), store.words("herring").tolist()] == [[1], []]
+    assert [store.search_text("red").tolist(), store.search_text("herring").tolist()] == [[1], []]
     with PostgresStore(postgres.url, schema=schema, searched_fields=["name"]) as other:
-        assert [other.words("red").tolist(), other.words("herring").tolist()] == [[], [1]]
+        assert [other.search_text("red").tolist(), other.search_text("herring").tolist()] == [[], [1]]
         assert other.damage() == []
 
 
 def test_a_very_long_text(store):
     long = " ".join(f"word{n}" for n in range(100_000))
     store.add([record("long", text=long), record("b", text="a boat")])
-    assert store.words("word7").tolist() == [1]
+    assert store.search_text("word7").tolist() == [1]
     assert store.get("long", modality="text").text == long
     assert store.damage() == []
 
@@ -291,8 +291,8 @@ def test_words_are_ordered_as_in_sqlite(store, tmp_path):
         sqlite.add(batch)
         for query in ("w1", "w2 w3", "w4 w5 w6", "w7*", "w8 nosuch"):
             for where in (None, Filter.parse("id < 100")):
-                found = store.words(query, where=where, limit=10).tolist()
-                assert found == sqlite.words(query, where=where, limit=10).tolist(), query
+                found = store.search_text(query, where=where, limit=10).tolist()
+                assert found == sqlite.search_text(query, where=where, limit=10).tolist(), query
 
 
 def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
 def test_after_a_handover_changes_are_refused_on_every_machine(postgres, schema, store):
     store.add([Record("a", "text", b"ab")])
     with PostgresStore(postgres.url, schema=schema) as elsewhere:
-        with store.handover():
+        with store.lock_writes():
             pass
         for change in (lambda: elsewhere.add([Record("b", "text", b"ab")]), lambda: elsewhere.remove([("text", "a")])):
             with pytest.raises(StoreError, match="a retrained engine has taken its place"):
@@ -370,7 +370,7 @@ def test_roles_of_the_page(postgres, schema):
         with PostgresStore(postgres.url_of(writer), schema=schema, model="a") as store:
             store.add([record("a", text="a boat"), record("b")])
             store.remove(texts("b"))
-            assert store.words("boat").tolist() == [1]
+            assert store.search_text("boat").tolist() == [1]
         with pytest.raises(StoreError, match="the role may not do this"):
             PostgresStore(postgres.url_of(writer), schema=f"{schema}_2", n_bits=N_BITS)
         with pytest.raises(StoreError, match="the role may not do this"):

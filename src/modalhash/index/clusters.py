@@ -103,7 +103,7 @@ class ShellTables:
         return bool(left_out.mean() <= 1 / 4)
 
     def search(
-        self, queries: Array, k: int, most: int, gone: Array = NOTHING, *, budget: int | None = None
+        self, queries: Array, k: int, max_hits: int, gone: Array = NOTHING, *, budget: int | None = None
     ) -> tuple[Array, Array, Array, Array]:
         """Return rows, distances and offsets of the k nearest and their ties, and which queries a scan has to answer.
 
@@ -111,7 +111,7 @@ class ShellTables:
         ----------
         queries : (queries, words)
             Codes.
-        k, most : int
+        k, max_hits : int
             How many rows at least, and with the tie of the k-th at most.
         gone : int64, optional
             Rows that do not count any more, ascending.
@@ -129,7 +129,7 @@ class ShellTables:
             self._rows,
             gone,
             k,
-            most,
+            max_hits,
             self._n_bits,
             self.source.n // SCANNED_SHARE if budget is None else budget,
         )
@@ -170,14 +170,14 @@ class ClusterIndex(GroupTables[ShellTables]):
         queries: Array,
         views: list[TableView[ShellTables] | AnyTable],
         k: int,
-        most: int,
+        max_hits: int,
         *,
         n_threads: int | None = None,
     ) -> list[RadiusPart]:
-        """Return the k nearest of each query and all as near as the k-th, up to ``most``, in several parts."""
+        """Return the k nearest of each query and all as near as the k-th, up to ``max_hits``, in several parts."""
 
         def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
-            return scan_with_ties(queries, tables, k, most, self._n_bits, n_threads=n_threads)
+            return scan_with_ties(queries, tables, k, max_hits, self._n_bits, n_threads=n_threads)
 
         if not len(queries):
             return []
@@ -186,7 +186,7 @@ class ClusterIndex(GroupTables[ShellTables]):
         for view in views:
             if not isinstance(view, TableView):
                 continue
-            part, left_out = _look_up(queries, view, k, most, n_threads)
+            part, left_out = _look_up(queries, view, k, max_hits, n_threads)
             parts.append(part)
             for chosen, table in ((left_out, view.current), (~left_out, view.added)):
                 if table.n and chosen.any():
@@ -202,12 +202,12 @@ class ClusterIndex(GroupTables[ShellTables]):
 
 
 def _look_up(
-    queries: Array, view: TableView[ShellTables], k: int, most: int, n_threads: int | None
+    queries: Array, view: TableView[ShellTables], k: int, max_hits: int, n_threads: int | None
 ) -> tuple[RadiusPart, Array]:
     """Return the hits from clusters, and which queries are left to a scan."""
     tables = view.tables
     tiles = tiles_of(queries, TILE)
     n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
-    results = pool_map(tables.search, tiles, repeat(k), repeat(most), repeat(view.stale_rows), n_threads=n_threads)
+    results = pool_map(tables.search, tiles, repeat(k), repeat(max_hits), repeat(view.stale_rows), n_threads=n_threads)
     hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
     return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])

@@ -291,7 +291,7 @@ class HammingIndex:
         return merge_within(parts, len(queries))
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> Hits:
         """Return the k nearest items of each query with the whole tie of the k-th, from one scan.
 
@@ -301,7 +301,7 @@ class HammingIndex:
             Packed codes.
         k : int
             How many items at least, where there are as many.
-        most : int
+        max_hits : int
             How many at most, k or more: of a larger tie the first by id.
         ids, group : optional
             As for :meth:`search`.
@@ -315,17 +315,17 @@ class HammingIndex:
         --------
         >>> index = HammingIndex(n_bits=8)
         >>> index.add([1, 2, 3, 4], np.array([[7], [3], [5], [0]], dtype=np.uint8))
-        >>> index.shortlist(np.array([[7]], dtype=np.uint8), k=2, most=10)[0][0].tolist()
+        >>> index.shortlist(np.array([[7]], dtype=np.uint8), k=2, max_hits=10)[0][0].tolist()
         [1, 2, 3]
         """
         k = check_int(k, "k", at_least=1)
-        most = check_int(most, "most", at_least=k)
+        max_hits = check_int(max_hits, "max_hits", at_least=k)
         queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
         if self._clusters.is_built and ids is None:
-            return merge_ties(self._in_clusters(queries, k, most, group), len(queries), k, most)
+            return merge_ties(self._in_clusters(queries, k, max_hits, group), len(queries), k, max_hits)
         tables = self._tables(ids, group)
-        parts = scan_with_ties(queries, tables, k, most, self.n_bits, n_threads=self.n_threads)
-        return merge_ties(parts, len(queries), k, most)
+        parts = scan_with_ties(queries, tables, k, max_hits, self.n_bits, n_threads=self.n_threads)
+        return merge_ties(parts, len(queries), k, max_hits)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
         """Return the distance of each of some items from one query; -1 for ids that are not in the index.
@@ -361,10 +361,12 @@ class HammingIndex:
         self._multi_index.record_changes(group, ids)
         self._clusters.record_changes(group, ids)
 
-    def _in_clusters(self, queries: Array, k: int, most: int, group: int | Collection[int] | None) -> list[RadiusPart]:
+    def _in_clusters(
+        self, queries: Array, k: int, max_hits: int, group: int | Collection[int] | None
+    ) -> list[RadiusPart]:
         with self._lock:
             views = self._clusters.views(self._chosen(group))
-        return self._clusters.search(queries, views, k, most, n_threads=self.n_threads)
+        return self._clusters.search(queries, views, k, max_hits, n_threads=self.n_threads)
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:
         with self._lock:

@@ -80,9 +80,9 @@ class Index(Protocol):
         """Return the k nearest items of each query, or all within a radius."""
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> Hits:
-        """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
+        """Return the k nearest items of each query and all that are as near as the k-th, at most ``max_hits``."""
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
         """Return the distance of each of some items from one query; -1 for ids that are not in the index."""
@@ -155,10 +155,10 @@ def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
     return Hits(ids[order], distances[order], offsets_of(counts.sum(axis=0)))
 
 
-def cut_ties(hits: Hits, k: int, most: int) -> Hits:
-    """Return of each query's hits the k nearest and all that are as near as the k-th, at most ``most``."""
+def cut_ties(hits: Hits, k: int, max_hits: int) -> Hits:
+    """Return of each query's hits the k nearest and all that are as near as the k-th, at most ``max_hits``."""
     found = [hits[query] for query in range(len(hits))]
-    sizes = [min(most, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
+    sizes = [min(max_hits, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
     ids = [np.empty(0, np.int64), *(ids[:n] for (ids, _), n in zip(found, sizes, strict=True))]
     distances = [np.empty(0, np.int32), *(near[:n] for (_, near), n in zip(found, sizes, strict=True))]
     return Hits(np.concatenate(ids), np.concatenate(distances), offsets_of(np.array(sizes, dtype=np.int64)))

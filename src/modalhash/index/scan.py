@@ -41,44 +41,44 @@ def scan_nearest(
 
 
 def scan_with_ties(
-    queries: Array, tables: list[AnyTable], k: int, most: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array, tables: list[AnyTable], k: int, max_hits: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
-    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts.
+    """Return each query's k nearest rows and all as near as the k-th, up to ``max_hits``, in each of several parts.
 
     Of a single query, parts may leave out what is farther than the k-th of another part.
     """
-    farthest = n_bits
+    max_distance = n_bits
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        nonlocal farthest
-        limit = min(most, table.n)
-        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, farthest)
+        nonlocal max_distance
+        limit = min(max_hits, table.n)
+        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, max_distance)
         if len(queries) == 1 and sizes[0] >= k:
-            farthest = int(distances[0, k - 1])
+            max_distance = int(distances[0, k - 1])
         if len(tile) == 1:
             return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
         filled = np.arange(limit) < sizes[:, None]
         return ids[filled], distances[filled], offsets_of(sizes)
 
-    max_tile = MAX_CANDIDATES // (2 * min(most, sum(table.n for table in tables)) + 1)
+    max_tile = MAX_CANDIDATES // (2 * min(max_hits, sum(table.n for table in tables)) + 1)
     parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
     return [stack_tiles(part) for part in parts]
 
 
 def _nearest(
-    queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, table: AnyTable, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
+    """Return ids and distances (queries, max_hits) of the k nearest rows and their ties, and their number per query."""
     if compiled_is_worthwhile():
         from modalhash.index.kernels.hit_lists import nearest_items
         from modalhash.index.kernels.scans import nearest
     else:
         from modalhash.index.kernels.numpy_search import nearest, nearest_items
     if isinstance(table, PackedRows):
-        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
+        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, max_hits, n_bits, max_distance)
         return table.ids[rows], distances, sizes
-    found = nearest(queries, table.words, table.n_codes, table.starts, k, most, n_bits, farthest)
-    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, most)
+    found = nearest(queries, table.words, table.n_codes, table.starts, k, max_hits, n_bits, max_distance)
+    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, max_hits)
     return table.ids_of(rows), distances, sizes
 
 
@@ -176,17 +176,21 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     return tuple(stacked)
 
 
-def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hits:
-    """Return the k nearest of several parts of a database and all as near as the k-th, at most ``most``.
+def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -> Hits:
+    """Return the k nearest of several parts of a database and all as near as the k-th, at most ``max_hits``.
 
     Each part is in canonical order and has at least those of its items that belong to the result.
     """
     if len(parts) != 2 or n_queries != 1:
         merged = merge_within(parts, n_queries)
-        return merged if len(parts) == 1 else cut_ties(merged, k, most)
+        return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
     (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
     ids, distances, _, _ = _merge_ordered(ids, distances, other_ids, other_distances)
-    n = min(most, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right"))) if len(ids) else 0
+    n = (
+        min(max_hits, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right")))
+        if len(ids)
+        else 0
+    )
     return Hits(ids[:n], distances[:n], np.array([0, n]))
 
 

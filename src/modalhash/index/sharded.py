@@ -213,13 +213,13 @@ class ShardedIndex:
         return ShardedHits(merged.ids, merged.distances, merged.offsets, missing)
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> ShardedHits:
-        """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
+        """Return the k nearest items of each query and all that are as near as the k-th, at most ``max_hits``."""
         answers, missing = self._fan_out.ask(
-            lambda shard: shard.shortlist(query_codes, k, most=most, ids=ids, group=group), missing=self.missing
+            lambda shard: shard.shortlist(query_codes, k, max_hits=max_hits, ids=ids, group=group), missing=self.missing
         )
-        merged = cut_ties(_merge_flat(list(answers.values())), k, most)
+        merged = cut_ties(_merge_flat(list(answers.values())), k, max_hits)
         return ShardedHits(merged.ids, merged.distances, merged.offsets, missing)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:

@@ -160,13 +160,13 @@ class Store(Protocol):
         raised and nothing is replaced.
         """
 
-    def tidy(self) -> None:
+    def optimize(self) -> None:
         """Do what makes later searches quicker, if there is anything; items stay as they are, and so does the revision.
 
         Others may go on reading and writing meanwhile.
         """
 
-    def handover(self) -> AbstractContextManager[None]:
+    def lock_writes(self) -> AbstractContextManager[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.
 
         Who wants to write waits for its end. If the block ends well, a store that others may still reach refuses every
@@ -176,10 +176,10 @@ class Store(Protocol):
     def get(self, id: str, *, modality: str) -> Record:
         """Return the item with this key, or raise KeyError."""
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
         """Return the items with these numbers that pass the filter, without those that are not in the store."""
 
     def matching(self, where: Filter | None = None) -> Array:
@@ -198,10 +198,12 @@ class Store(Protocol):
     def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
         """Return how many items have each value of a field of ``extra``, the most frequent first; numbers are texts."""
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first.
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
+        Where no item has all words, those that have some are found, unless ``match_all`` is set.
 
         Captions are the fields of ``extra`` that the store was told to search. Whatever is typed is words, never a
         language of queries, except ``dino*`` for whatever begins so. A store that cannot search words finds nothing.
@@ -239,7 +241,7 @@ class Store(Protocol):
     def revision(self) -> Revision:
         """Return the current revision; cheap enough to call before every search."""
 
-    def revision_at_once(self) -> Revision | None:
+    def revision_if_ready(self) -> Revision | None:
         """Return the current revision if that takes no waiting; None if it may: for a change here, or for a network."""
 
     def modalities(self) -> dict[str, int]:

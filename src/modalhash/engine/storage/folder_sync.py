@@ -267,7 +267,7 @@ class FolderSync:
         """Return the items of a file to be encoded again; labels and other fields stay, but not the text in it."""
         reads, store = self._engine.reads, self._engine.store
         items = []
-        for record in store.records(list(store.numbers(keys).values())).values():
+        for record in store.records(list(store.row_ids(keys).values())).values():
             if reads[record.modality] == "image":
                 extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
                 items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
@@ -287,7 +287,7 @@ class FolderSync:
                 plan.states[path] = states[path]
                 del items[path]
         free = {key for keys in plan.gone.values() for key in keys}
-        taken = self._engine.store.numbers(item.key for item in items.values()).keys() - free
+        taken = self._engine.store.row_ids(item.key for item in items.values()).keys() - free
         for path, item in items.items():
             if item.key in taken:
                 other = self._path_of(self._engine.store.get(item.id, modality=item.modality).uri)

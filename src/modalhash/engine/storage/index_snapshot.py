@@ -230,7 +230,7 @@ class SnapshotKeeper:
                 return None
             size = write_snapshot(self.path, frozen, self._facts(revision, n_items))
             with contextlib.suppress(StoreError):  # it is closed, or busy for long: another time
-                self._store.tidy()
+                self._store.optimize()
         except SnapshotError as error:  # of vectors that were mapped: the next search reads the store
             _warn_of_damage(error)
             return None

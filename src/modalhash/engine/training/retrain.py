@@ -2,7 +2,7 @@
 
 The items are read from the store, with whatever was added and relabelled since the last training, and the new engine is
 made in a folder beside the old one. What others change in the old one meanwhile is followed by revision, first while
-they go on, and then, for the last of it, while they wait (:meth:`~modalhash.store.Store.handover`); then the folders
+they go on, and then, for the last of it, while they wait (:meth:`~modalhash.store.Store.lock_writes`); then the folders
 change places. So every change that was acknowledged is in the new engine, and one that comes later is refused with
 :class:`~modalhash.engine.EngineReplacedError`. A process that is killed leaves the old engine or the new one.
 """
@@ -102,7 +102,7 @@ def retrain_engine(
                         break
                 link_tree(folder / MEDIA, made.folder / MEDIA)
                 sync_tree(made.folder)  # so that the last time, while others wait, little is left to do
-                held.enter_context(store.handover())
+                held.enter_context(store.lock_writes())
                 generation.check()
                 follower.catch_up()
             if store.revision() != follower.reached:
@@ -243,7 +243,7 @@ class _Reader:
 
         Its picture may be gone because somebody has just removed or replaced it: that will be followed, and is no loss.
         """
-        current = self.store.numbers([(str(problem.modality), str(problem.id))])
+        current = self.store.row_ids([(str(problem.modality), str(problem.id))])
         return any(number in self.keys for number in current.values())
 
 

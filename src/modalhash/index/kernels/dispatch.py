@@ -17,13 +17,13 @@ CALL_WORK = 2**15
 _left = NUMPY_WORK
 
 
-def compiled_is_worthwhile(work: int = 0) -> bool:
-    """Return whether compiled kernels do a step of so much work, given in words of codes to compare.
+def compiled_is_worthwhile(n_words: int = 0) -> bool:
+    """Return whether compiled kernels should compare the next ``n_words`` words of codes.
 
     Threads that ask at the same time may take the other's work for their own; no answer depends on it.
     """
     global _left
-    _left -= work
+    _left -= n_words
     return _left < 0
 
 

@@ -59,25 +59,25 @@ def sift_down(items: Array, heads: Array, heap: Array, i: int, n: int) -> None:
 
 @compiled()
 def nearest_items(
-    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
+    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, max_hits: int
 ) -> tuple[Array, Array, Array]:
-    """Return the items of each query's codes, up to ``most``, by distance and then item; and their numbers.
+    """Return the items of each query's codes, up to ``max_hits``, by distance and then item; and their numbers.
 
     The codes of query q, ordered by distance, are ``codes[q, : sizes[q]]``, as :func:`nearest` finds them.
     """
     n_queries = codes.shape[0]
-    out = np.zeros((n_queries, most), np.int64)
-    out_distances = np.zeros((n_queries, most), np.int32)
+    out = np.zeros((n_queries, max_hits), np.int64)
+    out_distances = np.zeros((n_queries, max_hits), np.int32)
     out_sizes = np.zeros(n_queries, np.int64)
     heads, heap = np.empty(codes.shape[1], np.int64), np.empty(codes.shape[1], np.int64)
     for q in range(n_queries):
         first = filled = 0
-        while first < sizes[q] and filled < most:
+        while first < sizes[q] and filled < max_hits:
             last = first + 1
             while last < sizes[q] and distances[q, last] == distances[q, first]:
                 last += 1
             level = codes[q, first:last]
-            added = merge_items(starts, items, level, most - filled, out[q, filled:], heads, heap)
+            added = merge_items(starts, items, level, max_hits - filled, out[q, filled:], heads, heap)
             out_distances[q, filled : filled + added] = distances[q, first]
             filled += added
             first = last

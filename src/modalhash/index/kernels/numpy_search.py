@@ -29,29 +29,29 @@ def _blocks(query: Array, words: Array, n: int, n_bits: int) -> Iterator[tuple[i
 
 
 def nearest(
-    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, ``most``) and their numbers, as :func:`nearest`."""
-    out_rows, out_distances = np.zeros((len(queries), most), np.int64), np.zeros((len(queries), most), np.int32)
+    """Return rows, distances (queries, ``max_hits``) and their numbers, as :func:`nearest`."""
+    out_rows, out_distances = np.zeros((len(queries), max_hits), np.int64), np.zeros((len(queries), max_hits), np.int32)
     sizes = np.zeros(len(queries), np.int64)
     n_items = np.diff(starts) if len(starts) else None
     for q, query in enumerate(queries):
         counts = np.zeros(n_bits + 1, np.int64)
-        limit = farthest
+        limit = max_distance
         parts = [_NOTHING]
         for first, distances in _blocks(query, words, n, n_bits):
             rows = np.flatnonzero(distances <= limit)
             near = distances[rows]
             rows += first
             counts += _count(near, None if n_items is None else n_items[rows], n_bits)
-            limit = min(farthest, int(np.searchsorted(np.cumsum(counts), k)))  # within it there are k items
+            limit = min(max_distance, int(np.searchsorted(np.cumsum(counts), k)))  # within it there are k items
             parts.append((rows, near))
         rows, near = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         kept = near <= limit
         rows, near = rows[kept], near[kept]
         order = np.argsort(near, kind="stable")
         n_nearer = int(np.count_nonzero(near < limit))
-        order = order[: n_nearer + most - int(counts[:limit].sum())]
+        order = order[: n_nearer + max_hits - int(counts[:limit].sum())]
         sizes[q] = len(order)
         out_rows[q, : len(order)], out_distances[q, : len(order)] = rows[order], near[order]
     return out_rows, out_distances, sizes
@@ -82,13 +82,13 @@ def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tu
 
 
 def nearest_items(
-    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
+    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, max_hits: int
 ) -> tuple[Array, Array, Array]:
-    """Return the items of each query's codes, up to ``most``, as :func:`nearest_items`."""
-    out, out_distances = np.zeros((len(codes), most), np.int64), np.zeros((len(codes), most), np.int32)
+    """Return the items of each query's codes, up to ``max_hits``, as :func:`nearest_items`."""
+    out, out_distances = np.zeros((len(codes), max_hits), np.int64), np.zeros((len(codes), max_hits), np.int32)
     out_sizes = np.zeros(len(codes), np.int64)
     for q, size in enumerate(sizes.tolist()):
-        own, near = _items_of(codes[q, :size], distances[q, :size], starts, items, most)
+        own, near = _items_of(codes[q, :size], distances[q, :size], starts, items, max_hits)
         out_sizes[q] = len(own)
         out[q, : len(own)], out_distances[q, : len(own)] = own, near
     return out, out_distances, out_sizes
@@ -106,14 +106,14 @@ def items_within(
     return np.concatenate([own for own, _ in found]), np.concatenate([near for _, near in found]), out_offsets
 
 
-def _items_of(codes: Array, distances: Array, starts: Array, items: Array, most: int) -> tuple[Array, Array]:
-    """Return the first ``most`` items of some codes by distance and then item, and their distances."""
+def _items_of(codes: Array, distances: Array, starts: Array, items: Array, max_hits: int) -> tuple[Array, Array]:
+    """Return the first ``max_hits`` items of some codes by distance and then item, and their distances."""
     firsts = starts[codes].tolist()
-    sizes = np.minimum(starts[codes + 1] - starts[codes], most)  # of one code, more would not be among the first
+    sizes = np.minimum(starts[codes + 1] - starts[codes], max_hits)  # of one code, more would not be among the first
     parts = [items[first : first + size] for first, size in zip(firsts, sizes.tolist(), strict=True)]
     own = np.concatenate([np.empty(0, np.int64), *parts])
     near = np.repeat(distances, sizes)
-    order = np.lexsort((own, near))[:most]
+    order = np.lexsort((own, near))[:max_hits]
     return own[order], near[order]
 
 

@@ -218,47 +218,62 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
 
 @compiled()
 def nearest(
-    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest items and their ties.
+    """Return rows, distances (queries, up to ``max_hits``) and their numbers, for the k nearest items and their ties.
 
-    Row i stands for ``starts[i + 1] - starts[i]`` items, or for one if there are no starts. Found are the rows of the
-    ``k`` nearest items and all rows as near as the k-th, ``1 ≤ k ≤ most``. At that distance no more rows matter than
-    ``most`` less the items that are nearer, since each row has an item: the first ones stay. With ``most = k`` and one
-    item a row these are the k nearest rows. Rows beyond the distance ``farthest`` are left out; places that are not
-    filled hold row 0.
+    Row i represents ``starts[i + 1] - starts[i]`` items, or one if ``starts`` is empty. The result has the rows of the
+    ``k`` nearest items and all rows at the distance of the k-th, with ``1 ≤ k ≤ max_hits``. Of the rows at that
+    distance, only the first ``max_hits`` minus the number of nearer items are kept, because each row has an item. With
+    ``max_hits = k`` and one item per row, these are the k nearest rows. Rows beyond ``max_distance`` are omitted, and
+    unfilled slots hold row 0.
 
-    ``limit`` is the distance of a query's k-th item so far, or ``farthest``; ``inside`` counts the items up to it,
-    ``counts`` those at each distance, ``levels`` the rows there. So the limit falls without a heap, and a full buffer
-    is compacted to at most ``most``. A sample gives each query its first limit; where that was misleading, the scan
-    is repeated without it.
+    ``limit`` is the distance of a query's k-th item so far, or ``max_distance``. ``n_items_within`` counts the items
+    up to the limit, ``counts`` the items at each distance, ``n_rows_at`` the rows at each distance. With these counts
+    the limit falls without a heap, and a full buffer is compacted to at most ``max_hits`` rows. A sample gives each
+    query its first limit. If that was too small, the scan is repeated without it.
     """
     n_queries = queries.shape[0]
-    capacity = min(n, 2 * most + EXTRA_CANDIDATES)
+    capacity = min(n, 2 * max_hits + EXTRA_CANDIDATES)
     rows = np.empty((n_queries, capacity), np.int64)
     distances = np.empty((n_queries, capacity), np.int32)
     counts = np.zeros((n_queries, n_bits + 1), np.int64)
-    levels = np.zeros((n_queries, n_bits + 1), np.int64)
+    n_rows_at = np.zeros((n_queries, n_bits + 1), np.int64)
     sizes = np.zeros(n_queries, np.int64)
-    inside = np.zeros(n_queries, np.int64)
-    limits = np.full(n_queries, farthest, np.int64)
+    n_items_within = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, max_distance, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
     if starts.shape[0] == 0:
         for q in range(n_queries):
-            limits[q] = min(farthest, likely_limit(queries[q], words, n, k, n_bits, scratch))
-    scan_nearest(queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, inside, limits, scratch)
+            limits[q] = min(max_distance, likely_limit(queries[q], words, n, k, n_bits, scratch))
+    scan_nearest(
+        queries,
+        words,
+        n,
+        starts,
+        k,
+        max_hits,
+        rows,
+        distances,
+        counts,
+        n_rows_at,
+        sizes,
+        n_items_within,
+        limits,
+        scratch,
+    )
     for q in range(n_queries):
-        if inside[q] < k and limits[q] < farthest:
+        if n_items_within[q] < k and limits[q] < max_distance:
             one = slice(q, q + 1)
-            counts[q], levels[q], sizes[q], inside[q], limits[q] = 0, 0, 0, 0, farthest
+            counts[q], n_rows_at[q], sizes[q], n_items_within[q], limits[q] = 0, 0, 0, 0, max_distance
             scan_nearest(
-                queries[one], words, n, starts, k, most, rows[one], distances[one], counts[one], levels[one],
-                sizes[one], inside[one], limits[one], scratch,
+                queries[one], words, n, starts, k, max_hits, rows[one], distances[one], counts[one], n_rows_at[one],
+                sizes[one], n_items_within[one], limits[one], scratch,
             )  # fmt: skip
-    out_rows = np.zeros((n_queries, most), np.int64)
-    out_distances = np.zeros((n_queries, most), np.int32)
+    out_rows = np.zeros((n_queries, max_hits), np.int64)
+    out_distances = np.zeros((n_queries, max_hits), np.int32)
     for q in range(n_queries):
-        quota = most - (inside[q] - counts[q, limits[q]])
+        quota = max_hits - (n_items_within[q] - counts[q, limits[q]])
         size = compact(rows[q, : sizes[q]], distances[q], limits[q], quota)
         sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
         sizes[q] = size
@@ -272,13 +287,13 @@ def scan_nearest(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    items_within: Array,
     limits: Array,
     scratch: Array,
 ) -> None:
@@ -286,23 +301,23 @@ def scan_nearest(
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
-        sizes[0], insides[0], limits[0] = scan_halves(
-            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0]
+        sizes[0], items_within[0], limits[0] = scan_halves(
+            queries[0], words, n, starts, k, max_hits, rows[0], distances[0], counts[0], limits[0]
         )
         return
     begin = 0
     if planes_pay(words, n_queries):
         begin = scan_groups(
-            queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, insides, limits
+            queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, items_within, limits
         )  # fmt: skip
     step = block_chunks(words, n_queries)
     for first in range(begin, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
-            own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
-            size, inside = sizes[q], insides[q]
-            bound = bound_of(limit, inside, most, own_counts, own_levels)
+            own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
+            size, n_items_within = sizes[q], items_within[q]
+            bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
             c = next_chunk_below(query, block, 0, bound, q > 0)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
@@ -310,13 +325,13 @@ def scan_nearest(
                 for j in range(min(CHUNK, n - row)):
                     distance = np.int64(scratch[j])
                     if distance < bound:
-                        size, inside, limit = insert(
-                            row + j, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels,
-                            size, inside, limit,
+                        size, n_items_within, limit = insert(
+                            row + j, distance, starts, k, max_hits, own_rows, own_distances, own_counts, own_n_rows_at,
+                            size, n_items_within, limit,
                         )  # fmt: skip
-                        bound = bound_of(limit, inside, most, own_counts, own_levels)
+                        bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
                 c = next_chunk_below(query, block, c + 1, bound, q > 0)
-            limits[q], sizes[q], insides[q] = limit, size, inside
+            limits[q], sizes[q], items_within[q] = limit, size, n_items_within
 
 
 @compiled(inline="always")  # a call would count references to its arrays
@@ -332,7 +347,7 @@ def scan_halves(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
@@ -346,19 +361,19 @@ def scan_halves(
     chunks = words[: (n + CHUNK - 1) // CHUNK]
     n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
     half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
-    levels, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
+    n_rows_at, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
     found, n_found = np.empty((2, CHUNKS_AT_ONCE), np.int64), np.empty(2, np.int64)
     bounds, below = np.empty(2, np.int64), np.empty(CHUNK // 64, np.uint64)
-    inside, begin = 0, 0
+    n_items_within, begin = 0, 0
     while begin < second:
         for part in range(2):
-            bounds[part] = bound_of(limit, inside, most, counts, levels[part])
+            bounds[part] = bound_of(limit, n_items_within, max_hits, counts, n_rows_at[part])
         begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found, n_found)
         if begin == n_pairs and max(n_found[0], n_found[1]) == 0:
             found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # the last chunk of a longer first half
         for part in range(2):
-            own_rows, own_distances, own_levels = half_rows[part], half_distances[part], levels[part]
-            size, bound = sizes[part], bound_of(limit, inside, most, counts, own_levels)
+            own_rows, own_distances, own_n_rows_at = half_rows[part], half_distances[part], n_rows_at[part]
+            size, bound = sizes[part], bound_of(limit, n_items_within, max_hits, counts, own_n_rows_at)
             for i in range(n_found[part]):
                 c = found[part, i]
                 codes_below(chunks, c, query, bound, below)
@@ -369,19 +384,19 @@ def scan_halves(
                         bits &= bits - np.uint64(1)
                         distance = distance_to(query, chunks, row)
                         if distance < bound and row < n:  # the bound falls while candidates come in
-                            size, inside, limit = insert(
-                                row, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
-                                inside, limit,
+                            size, n_items_within, limit = insert(
+                                row, distance, starts, k, max_hits, own_rows, own_distances, counts, own_n_rows_at,
+                                size, n_items_within, limit,
                             )  # fmt: skip
-                            bound = bound_of(limit, inside, most, counts, own_levels)
+                            bound = bound_of(limit, n_items_within, max_hits, counts, own_n_rows_at)
             sizes[part] = size
     size = 0
     for part in range(2):
         own_rows, own_distances = half_rows[part], half_distances[part]
-        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, most - (inside - counts[limit]))
+        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, max_hits - (n_items_within - counts[limit]))
         rows[size : size + n_kept], distances[size : size + n_kept] = own_rows[:n_kept], own_distances[:n_kept]
         size += n_kept
-    return size, inside, limit
+    return size, n_items_within, limit
 
 
 @compiled()
@@ -391,13 +406,13 @@ def scan_groups(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    items_within: Array,
     limits: Array,
 ) -> int:
     """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
@@ -410,7 +425,7 @@ def scan_groups(
     bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
     for q in range(n_queries):
         fill_places(queries[q], places[q])
-        fill_bound(bound_of(limits[q], insides[q], most, counts[q], levels[q]), bounds[q])
+        fill_bound(bound_of(limits[q], items_within[q], max_hits, counts[q], n_rows_at[q]), bounds[q])
     for first in range(0, n_groups, step):
         in_block = min(step, n_groups - first)
         for g in range(in_block):
@@ -419,8 +434,8 @@ def scan_groups(
             g = next_group_below(tables, 0, in_block, places, bounds, q, below)
             while g < in_block:
                 bound = take_below(
-                    q, (first + g) * GROUP, below, queries, words, starts, k, most, rows, distances, counts, levels,
-                    sizes, insides, limits,
+                    q, (first + g) * GROUP, below, queries, words, starts, k, max_hits, rows, distances, counts,
+                    n_rows_at, sizes, items_within, limits,
                 )  # fmt: skip
                 fill_bound(bound, bounds[q])
                 g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
@@ -436,20 +451,20 @@ def take_below(
     words: Array,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    items_within: Array,
     limits: Array,
 ) -> int:
     """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
     query = queries[q]
-    own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
-    size, inside, limit = sizes[q], insides[q], limits[q]
-    bound = bound_of(limit, inside, most, own_counts, own_levels)
+    own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
+    size, n_items_within, limit = sizes[q], items_within[q], limits[q]
+    bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
     for lane in range(LANES):
         bits = below[lane]
         first = start + 64 * lane
@@ -458,18 +473,29 @@ def take_below(
             bits &= bits - np.uint64(1)
             distance = distance_to(query, words, row)
             if distance < bound:  # it falls while candidates come in
-                size, inside, limit = insert(
-                    row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
+                size, n_items_within, limit = insert(
+                    row,
+                    distance,
+                    starts,
+                    k,
+                    max_hits,
+                    own_rows,
+                    own_distances,
+                    own_counts,
+                    own_n_rows_at,
+                    size,
+                    n_items_within,
+                    limit,
                 )
-                bound = bound_of(limit, inside, most, own_counts, own_levels)
-    sizes[q], insides[q], limits[q] = size, inside, limit
+                bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
+    sizes[q], items_within[q], limits[q] = size, n_items_within, limit
     return bound
 
 
 @compiled(inline="always")  # a call would count references to its arrays
-def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
+def bound_of(limit: int, n_items_within: int, max_hits: int, counts: Array, n_rows_at: Array) -> int:
     """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
-    return limit + int(levels[limit] < most - (inside - counts[limit]))
+    return limit + int(n_rows_at[limit] < max_hits - (n_items_within - counts[limit]))
 
 
 @compiled(inline="always")  # a call would count references to its arrays
@@ -478,28 +504,28 @@ def insert(
     distance: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     size: int,
-    inside: int,
+    n_items_within: int,
     limit: int,
 ) -> tuple[int, int, int]:
     """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
     if size == rows.shape[0]:
-        size = compact(rows, distances, limit, most - (inside - counts[limit]))
+        size = compact(rows, distances, limit, max_hits - (n_items_within - counts[limit]))
     rows[size] = row
     distances[size] = distance
     weight = starts[row + 1] - starts[row] if starts.shape[0] else 1
     counts[distance] += weight
-    levels[distance] += 1
-    inside += weight
-    while inside - counts[limit] >= k:
-        inside -= counts[limit]
+    n_rows_at[distance] += 1
+    n_items_within += weight
+    while n_items_within - counts[limit] >= k:
+        n_items_within -= counts[limit]
         limit -= 1
-    return size + 1, inside, limit
+    return size + 1, n_items_within, limit
 
 
 # -- all within a radius
@@ -589,14 +615,14 @@ def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
             query = queries[q]
             for c in range(block.shape[0]):
                 chunk_distances(query, block[c], scratch)
-                inside = np.uint64(0)
+                n_within = np.uint64(0)
                 if n - (first + c) * CHUNK >= CHUNK:
                     for j in range(CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
+                        n_within += np.uint64(scratch[j] <= bound)
                 else:
                     for j in range(n - (first + c) * CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
-                totals[q] += np.int64(inside)
+                        n_within += np.uint64(scratch[j] <= bound)
+                totals[q] += np.int64(n_within)
     return totals
 
 

@@ -108,11 +108,11 @@ def nearest_in_shells(
     rows: Array,
     gone: Array,
     k: int,
-    most: int,
+    max_hits: int,
     n_bits: int,
     budget: int,
 ) -> tuple[Array, Array, Array]:
-    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, as encoded hits in order.
+    """Return each query's k nearest rows and all as near as the k-th, up to ``max_hits``, as encoded hits in order.
 
     Also where each query's hits begin, and the queries left out because more than ``budget`` codes would have to be
     compared. ``radii`` are the largest distances from the centres. Rows that are ``gone``, ascending, do not count.
@@ -120,7 +120,7 @@ def nearest_in_shells(
     n_queries, n_clusters, n_shells = queries.shape[0], centres.shape[1], n_bits + 1
     to_centres, order = np.empty(n_clusters, np.uint64), np.empty(n_clusters, np.int64)
     counts, seen = np.empty(n_shells + 1, np.int64), np.empty(n_shells, np.int64)
-    distances, buffer = np.empty(BLOCK, np.uint64), np.empty(max(MIN_BUFFER, 4 * most), np.uint64)
+    distances, buffer = np.empty(BLOCK, np.uint64), np.empty(max(MIN_BUFFER, 4 * max_hits), np.uint64)
     hits, ends = np.empty(1024, np.uint64), np.zeros(n_queries + 1, np.int64)
     left_out = np.zeros(n_queries, np.bool_)
     for q in range(n_queries):
@@ -155,7 +155,7 @@ def nearest_in_shells(
                             size = keep_below(buffer, size, limit)
                             if size > buffer.shape[0] // 2:
                                 buffer[:size].sort()
-                                size = most
+                                size = max_hits
                         buffer[size] = (np.uint64(near) << ROW_BITS) | np.uint64(row)
                         size += 1
                         seen[near] += 1
@@ -169,7 +169,7 @@ def nearest_in_shells(
             continue
         size = keep_below(buffer, size, limit)
         buffer[:size].sort()
-        size = min(size, most)
+        size = min(size, max_hits)
         if ends[q] + size > hits.shape[0]:
             longer = np.empty(2 * (ends[q] + size), np.uint64)
             longer[: ends[q]] = hits[: ends[q]]

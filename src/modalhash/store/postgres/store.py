@@ -140,7 +140,7 @@ class PostgresStore:
 
     def __contains__(self, key: object) -> bool:
         (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.numbers([checked])
+        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r}, n_bits={self.n_bits})"
@@ -201,11 +201,11 @@ class PostgresStore:
 
         return self._change(work)
 
-    def tidy(self) -> None:
+    def optimize(self) -> None:
         """Do nothing: the server sees to its tables by itself."""
 
     @contextmanager
-    def handover(self) -> Iterator[None]:
+    def lock_writes(self) -> Iterator[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.
 
         Reading goes on. If the block ends well, the schema refuses every change from then on, from every machine.
@@ -257,14 +257,14 @@ class PostgresStore:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.name}")
         return _from_row(rows[0])
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
         wanted = [key for key in check_keys(keys) if _is_storable(*key)]
         return self._connections.read(lambda connection: _select_numbers(connection, wanted))
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
         """Return the items with these numbers that pass the filter, without those that are not in the store."""
-        wanted = np.asarray(numbers, dtype=np.int64).tolist()
+        wanted = np.asarray(row_ids, dtype=np.int64).tolist()
         test, values = ("true", []) if where is None else condition(where)
         sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number = ANY(%s) AND {test} ORDER BY item.number"
         return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
@@ -286,16 +286,18 @@ class PostgresStore:
         """
         return self._found.get(f"newest {where}", self.revision(), lambda: self._select_numbers(where, NEWEST))
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
+        Where no item has all words, those that have some are found, unless ``match_all`` is set.
         Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
         word of the query is left out, and so are words that most items have.
         """
         test, values = ("true", []) if where is None else condition(where)
         found = self._connections.read(
-            lambda connection: find_items(connection, query, test, values, limit, every=every)
+            lambda connection: find_items(connection, query, test, values, limit, match_all=match_all)
         )
         return np.array(found, dtype=np.int64)
 
@@ -352,7 +354,7 @@ class PostgresStore:
         ((items, removals),) = self._rows("SELECT items, removals FROM counter")
         return Revision(items, removals)
 
-    def revision_at_once(self) -> Revision | None:
+    def revision_if_ready(self) -> Revision | None:
         """Return None: the server may be far away, and busy."""
         return None
 

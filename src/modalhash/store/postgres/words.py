@@ -77,7 +77,7 @@ def fold(text: str) -> str:
 
 
 def find_items(
-    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, every: bool = False
+    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, match_all: bool = False
 ) -> list[int]:
     """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
 
@@ -90,7 +90,7 @@ def find_items(
     rows = connection.execute(_COUNTS, (most + 1, [word.rstrip("*") for word in words], queries)).fetchall()
     counts = {query: n for query, _, n in rows}
     ranked = {query: n for query, n in counts.items() if 0 < n <= most}
-    if every and not (ranked and all(counts.values())):
+    if match_all and not (ranked and all(counts.values())):
         return []
     if not ranked:
         common = [query for query, n in counts.items() if n > MAX_RANKED]
@@ -108,7 +108,7 @@ def find_items(
         return sorted(scores, key=lambda number: (-scores[number], number))[:limit], scores
 
     numbers, _ = best(" & ".join(ranked))
-    if numbers or every:
+    if numbers or match_all:
         return numbers
     bound = COMMON_RATIO * min(ranked.values())
     numbers, scores = best(" | ".join(query for query, n in ranked.items() if n <= bound))

@@ -149,7 +149,7 @@ class SqliteStore:
 
     def __contains__(self, key: object) -> bool:
         (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.numbers([checked])
+        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
@@ -197,7 +197,7 @@ class SqliteStore:
             self._insert(connection, [wanted[number] for number in numbers])
             return np.array(numbers, dtype=np.int64)
 
-    def tidy(self) -> None:
+    def optimize(self) -> None:
         """Merge the portions in which words were added, so that searches find them in one; items stay as they are."""
         if self.read_only or not self._has_words:
             return
@@ -208,7 +208,7 @@ class SqliteStore:
             begin = False
 
     @contextmanager
-    def handover(self) -> Iterator[None]:
+    def lock_writes(self) -> Iterator[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.
 
         The file may change its place meanwhile, and reading goes on.
@@ -255,13 +255,13 @@ class SqliteStore:
         with tell_damage(self.path):
             return from_row(rows[0])
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
         return self._numbers(check_keys(keys))
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
         """Return the items with these numbers that pass the filter, without those that are not in the store."""
-        wanted = json.dumps(np.asarray(numbers, dtype=np.int64).tolist())
+        wanted = json.dumps(np.asarray(row_ids, dtype=np.int64).tolist())
         test, values = ("1", []) if where is None else condition(where, few=True)
         # CROSS JOIN: one look at each number, whatever else the filter has an index for
         sql = (
@@ -294,10 +294,12 @@ class SqliteStore:
 
         return self._found.get(f"newest {where}", self.revision(), select)
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
+        Where no item has all words, those that have some are found, unless ``match_all`` is set.
         Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
         word of the query is left out, and so are words that most items have. Without FTS5 in this Python's SQLite
         nothing is found, and a warning says so once.
@@ -309,7 +311,7 @@ class SqliteStore:
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             return np.array(
-                words.find_items(self._connection, self._word_facts, query, test, values, limit, every=every),
+                words.find_items(self._connection, self._word_facts, query, test, values, limit, match_all=match_all),
                 dtype=np.int64,
             )
 
@@ -375,7 +377,7 @@ class SqliteStore:
         with tell_damage(self.path):
             return Revision(**{name: int(step) for name, step in rows})
 
-    def revision_at_once(self) -> Revision | None:
+    def revision_if_ready(self) -> Revision | None:
         """Return the current revision, or None while another thread uses the store."""
         if not self._lock.acquire(blocking=False):
             return None

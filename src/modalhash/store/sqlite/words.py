@@ -158,17 +158,17 @@ def find_items(
     values: list[Any],
     limit: int,
     *,
-    every: bool = False,
+    match_all: bool = False,
 ) -> list[int]:
     """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
 
-    ``every`` finds those alone that have all words, except for words that most items have.
+    ``match_all`` finds those alone that have all words, except for words that most items have.
     """
     facts.update_index(connection)
     most = facts.most
     counts = {word: facts.count(connection, word) for word in quoted_words(query)}
     ranked = {word: n for word, n in counts.items() if 0 < n <= most}
-    if every and not (ranked and all(counts.values())):
+    if match_all and not (ranked and all(counts.values())):
         return []
     source = f"""
     FROM item_word CROSS JOIN item ON item.number = item_word.rowid WHERE item_word MATCH ? AND {test}
@@ -182,7 +182,7 @@ def find_items(
     expression, rows = " AND ".join(ranked), []
     if len(ranked) == 1 or facts.are_together(connection, expression):
         rows = connection.execute(sql, (expression, *values, limit)).fetchall()
-    if rows or every:
+    if rows or match_all:
         return [number for number, _ in rows]
     rows = connection.execute(sql, (_match(ranked), *values, limit)).fetchall()
     return [number for number, score in rows if score <= MIN_SHARE_OF_BEST * rows[0][1]]  # a good BM25 is negative
