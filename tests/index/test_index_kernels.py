@@ -13,7 +13,7 @@ from slow_search import table_of
 from modalhash.core.bit_kernels import compiled
 from modalhash.core.codes import pack
 from modalhash.index.kernels import scans as _kernels
-from modalhash.index.kernels.chunks import MAX_SUM, chunk_below, codes_below
+from modalhash.index.kernels.bitsliced import MAX_SUM, chunk_below, codes_below
 from modalhash.index.layout import CHUNK, NO_STARTS, pack_words, to_chunks
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)

@@ -12,9 +12,8 @@ from hypothesis import given, settings, strategies as st
 from slow_search import table_of
 
 from modalhash.core.codes import pack
-from modalhash.index import HammingIndex, VectorTable, prefer_kernels
+from modalhash.index import HammingIndex, VectorTable, kernels as _kernel_use, prefer_kernels
 from modalhash.index.kernels import (
-    dispatch as _kernel_use,
     dots as vector_kernels,
     hit_lists as _hit_kernels,
     numpy_search as _numpy_search,

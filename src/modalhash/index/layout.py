@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from modalhash.core.typing import Array, Codes
-from modalhash.index.kernels.dispatch import compiled_is_worthwhile
+from modalhash.index.kernels import compiled_is_worthwhile
 
 CHUNK = 128  # codes that a kernel compares together
 ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)

@@ -127,7 +127,7 @@ class SubstringTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, radius: int) -> None:
-        from modalhash.index.kernels.buckets import fill_buckets
+        from modalhash.index.kernels.lookup_tables import fill_buckets
 
         self.source, self._n_bits = source, n_bits
         self.lengths = _plan(source.n, n_bits, radius)[1]
@@ -152,7 +152,7 @@ class SubstringTables:
         A query is left to the scan if it takes more than ``budget`` lookups and candidates, by default as many as take
         as long as the scan. No hits are returned for it.
         """
-        from modalhash.index.kernels.buckets import probe_buckets
+        from modalhash.index.kernels.lookup_tables import probe_buckets
 
         budget = _scan_cost(self.source.n, self._n_bits) if budget is None else budget
         radii = _substring_radii(radius, self.lengths)

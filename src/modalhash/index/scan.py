@@ -14,7 +14,7 @@ import numpy as np
 from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
 from modalhash.index.interface import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
-from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
 from modalhash.index.layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
 
 T = TypeVar("T")

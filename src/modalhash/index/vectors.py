@@ -13,7 +13,7 @@ import numpy as np
 
 from modalhash.core.typing import Array
 from modalhash.index.interface import check_groups, check_ids, distinct_ids
-from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
 from modalhash.index.layout import find_sorted
 
 MAP_ABOVE = 2**28

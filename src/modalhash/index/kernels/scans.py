@@ -27,13 +27,14 @@ from modalhash.index.kernels.bitsliced import (
     TABLE_WORDS,
     TRIPLES,
     aligned_words,
+    chunk_below,
+    codes_below,
     fill_bound,
     fill_places,
     fill_table,
     lowest_bit,
     next_group_below,
 )
-from modalhash.index.kernels.chunks import chunk_below, codes_below
 from modalhash.index.layout import CHUNK
 
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
@@ -293,7 +294,7 @@ def scan_nearest(
     counts: Array,
     n_rows_at: Array,
     sizes: Array,
-    items_within: Array,
+    n_within: Array,
     limits: Array,
     scratch: Array,
 ) -> None:
@@ -301,14 +302,14 @@ def scan_nearest(
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
-        sizes[0], items_within[0], limits[0] = scan_halves(
+        sizes[0], n_within[0], limits[0] = scan_halves(
             queries[0], words, n, starts, k, max_hits, rows[0], distances[0], counts[0], limits[0]
         )
         return
     begin = 0
     if planes_pay(words, n_queries):
         begin = scan_groups(
-            queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, items_within, limits
+            queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_within, limits
         )  # fmt: skip
     step = block_chunks(words, n_queries)
     for first in range(begin, n_chunks, step):
@@ -316,7 +317,7 @@ def scan_nearest(
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
             own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
-            size, n_items_within = sizes[q], items_within[q]
+            size, n_items_within = sizes[q], n_within[q]
             bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
             c = next_chunk_below(query, block, 0, bound, q > 0)
             while c < block.shape[0]:
@@ -331,7 +332,7 @@ def scan_nearest(
                         )  # fmt: skip
                         bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
                 c = next_chunk_below(query, block, c + 1, bound, q > 0)
-            limits[q], sizes[q], items_within[q] = limit, size, n_items_within
+            limits[q], sizes[q], n_within[q] = limit, size, n_items_within
 
 
 @compiled(inline="always")  # a call would count references to its arrays
@@ -412,7 +413,7 @@ def scan_groups(
     counts: Array,
     n_rows_at: Array,
     sizes: Array,
-    items_within: Array,
+    n_within: Array,
     limits: Array,
 ) -> int:
     """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
@@ -425,7 +426,7 @@ def scan_groups(
     bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
     for q in range(n_queries):
         fill_places(queries[q], places[q])
-        fill_bound(bound_of(limits[q], items_within[q], max_hits, counts[q], n_rows_at[q]), bounds[q])
+        fill_bound(bound_of(limits[q], n_within[q], max_hits, counts[q], n_rows_at[q]), bounds[q])
     for first in range(0, n_groups, step):
         in_block = min(step, n_groups - first)
         for g in range(in_block):
@@ -435,7 +436,7 @@ def scan_groups(
             while g < in_block:
                 bound = take_below(
                     q, (first + g) * GROUP, below, queries, words, starts, k, max_hits, rows, distances, counts,
-                    n_rows_at, sizes, items_within, limits,
+                    n_rows_at, sizes, n_within, limits,
                 )  # fmt: skip
                 fill_bound(bound, bounds[q])
                 g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
@@ -457,13 +458,13 @@ def take_below(
     counts: Array,
     n_rows_at: Array,
     sizes: Array,
-    items_within: Array,
+    n_within: Array,
     limits: Array,
 ) -> int:
     """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
     query = queries[q]
     own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
-    size, n_items_within, limit = sizes[q], items_within[q], limits[q]
+    size, n_items_within, limit = sizes[q], n_within[q], limits[q]
     bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
     for lane in range(LANES):
         bits = below[lane]
@@ -488,7 +489,7 @@ def take_below(
                     limit,
                 )
                 bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
-    sizes[q], items_within[q], limits[q] = size, n_items_within, limit
+    sizes[q], n_within[q], limits[q] = size, n_items_within, limit
     return bound
 
 
