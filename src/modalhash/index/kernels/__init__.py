@@ -10,9 +10,9 @@ therefore takes at most about twice as long as with the better choice. Both find
 from __future__ import annotations
 
 NUMPY_WORK = 2**27
-"""Words of codes that numpy compares in about the time that loading the kernels takes."""
+"""Words of codes that numpy compares in about the time it takes to load the kernels."""
 CALL_WORK = 2**15
-"""What one call for one query costs besides, in words."""
+"""Overhead of one call for one query, in words."""
 
 _left = NUMPY_WORK
 
@@ -20,7 +20,7 @@ _left = NUMPY_WORK
 def compiled_is_worthwhile(n_words: int = 0) -> bool:
     """Return whether compiled kernels should compare the next ``n_words`` words of codes.
 
-    Threads that ask at the same time may take the other's work for their own; no answer depends on it.
+    The count is not synchronized between threads, because no result depends on it.
     """
     global _left
     _left -= n_words
@@ -28,11 +28,10 @@ def compiled_is_worthwhile(n_words: int = 0) -> bool:
 
 
 def prefer_kernels() -> None:
-    """Let compiled kernels do all searches from now on.
+    """Use compiled kernels for all searches from now on.
 
-    By default numpy does the first ones of a process, as long as that takes less time than loading the kernels does.
-    Call this where many are to come and each should be as quick as it can be, e.g. before measuring. What is found is
-    the same.
+    By default numpy does the first searches of a process, as long as that takes less time than loading the kernels.
+    Call this before many searches that should each be fast, e.g. before measuring. The hits are the same.
 
     Examples
     --------

@@ -1,20 +1,24 @@
-"""Which of 256 codes are near a query, all at once: how a batch of queries compares itself with a block of codes.
+"""Vector kernels that find codes near a query: bit-sliced for batches, chunk by chunk for single queries.
 
-A *group* is 256 codes, two chunks. Transposed, its bits lie in *planes*: plane i has bit i of every code, and fills one
-vector register. The distance of a query to all codes of the group is the sum of its planes, each complemented where the
-query has a one. Carry-save adders sum them: each takes three planes of one weight and gives their sum and, of twice the
-weight, their carry, in five logical instructions for 256 codes. In the end there is a plane for each binary digit of
-the distance, and subtracting a bound from these digits leaves a borrow for each code that is nearer than it. That is
-less than one instruction a code for 64 bits, on any processor; counting the bits of each code takes several where there
-is no vector instruction for it.
+*Bit-sliced.* A group is 256 codes, two chunks. Transposed, plane i has bit i of every code and fills one vector. The
+distances of a query to all codes are the sum of the planes, each complemented where the query has a one. Carry-save
+adders sum them: each takes three planes of one weight and returns their sum and, with twice the weight, their carry, in
+five logical instructions for 256 codes. The result is a plane per binary digit of the distance; subtracting a bound
+leaves a borrow for each nearer code. That is less than one instruction per code for 64 bits on any processor, while
+counting bits takes several without a vector instruction for it. The first adders are shared by all queries: three bits
+of a query have eight states, so three planes have eight carries and two sums. :func:`fill_table` computes them once; a
+query looks up its own at the offsets of :func:`fill_places`. Transposition and table cost as much as comparing some ten
+queries, so batches gain and single queries do not.
 
-The first adders are shared by all queries. Three bits of a query can be in eight ways, so there are eight carries
-of three planes, and two sums. :func:`fill_table` computes them once; a query looks up those that it needs at its
-*places*, from :func:`fill_places`. With the transposition that costs as much as comparing some ten queries, so that
-batches gain and single queries do not.
+*Chunks.* Much of a scan's time is spent reading memory, so :func:`chunk_below` reads a chunk in memory order, word by
+word; reading all words of a code together is not prefetched by the processor and takes three times as long. The sums
+stay in registers: four codes share a 64-bit lane, because 16 bits hold a distance, so a chunk fills eight vectors.
+With AVX2 alone, counting takes longer than reading. Then short codes are compared with all words together, keeping
+only the minimum per lane, while the next chunk is prefetched in memory order.
 
-Vectors are four words of 64 bits, whatever the processor has; LLVM takes two registers where they are shorter.
-Importing this module loads numba, so others import it inside the functions that need it.
+Vectors are four 64-bit words on every processor; LLVM splits them where registers are shorter. Longer ones need fewer
+instructions, but are read more slowly. Importing this module loads numba, so import it inside the functions that need
+it.
 """
 
 from __future__ import annotations
@@ -30,20 +34,20 @@ from modalhash.core.bit_kernels import FEATURES, VECTOR_POPCOUNT, compiled, intr
 from modalhash.core.typing import Array
 from modalhash.index.layout import CHUNK
 
-LANES = 4  # words of a vector
-GROUP = 64 * LANES  # codes of a group
+LANES = 4  # words per vector
+GROUP = 64 * LANES  # codes per group
 GROUP_CHUNKS = GROUP // CHUNK
-TRIPLES = 22  # of the planes of one word; the last one has a single plane
-ENTRIES = 10  # vectors of a triple in a table: the sum and its complement, then the eight carries
+TRIPLES = 22  # of planes per word; the last has a single plane
+ENTRIES = 10  # vectors per triple in a table: the sum and its complement, then eight carries
 MAX_DIGITS = 9  # binary digits of a distance of 256 bits
-TABLE_WORDS = TRIPLES * ENTRIES * LANES  # of a group's table, for each word of its codes
+TABLE_WORDS = TRIPLES * ENTRIES * LANES  # words of a group's table per word of its codes
 
 JOINT_WORDS = (1, 2, 4) if "+avx2" in FEATURES.split(",") and not VECTOR_POPCOUNT else ()
-"""Numbers of words of codes that are compared with all their words together."""
-LINE = 8  # words of a cache line
-STEP = 4  # vectors of codes whose distances are computed at once where all of these are wanted
-SHARED = 4  # codes that share a lane
-MAX_SUM = 2**16 - 1  # sums of codes that share a lane stop there
+"""Code lengths in words that are compared with all words together."""
+LINE = 8  # words per cache line
+STEP = 4  # vectors of codes whose distances are computed together
+SHARED = 4  # codes per lane
+MAX_SUM = 2**16 - 1  # at which sums in a shared lane saturate
 SUMS = CHUNK // (SHARED * LANES)  # vectors
 
 _I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
@@ -51,47 +55,44 @@ _VECTOR, _SUMS = ir.VectorType(_I64, LANES), ir.VectorType(_I16, SHARED * LANES)
 _ZERO = ir.Constant(_VECTOR, [0] * LANES)
 
 
-# -- instructions: what numba's loops cannot be relied on to become
+# -- instructions that numba's vectorizer does not reliably generate
 
 
 def address_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """Return the address of an array's first word."""
     return builder.bitcast(context.make_array(kind)(context, builder, array).data, _I64.as_pointer())
 
 
 def load_vector(builder: Any, words: Any, index: Any) -> Any:
-    """Return the vector that begins at a word."""
+    """Return the vector that starts at a word."""
     return builder.load(builder.bitcast(builder.gep(words, [index]), _VECTOR.as_pointer()), align=8)
 
 
 def _store(builder: Any, vector: Any, words: Any, index: Any) -> None:
-    """Write a vector to where a word is."""
     builder.store(vector, builder.bitcast(builder.gep(words, [index]), _VECTOR.as_pointer()), align=8)
 
 
 def repeat_word(builder: Any, word: Any) -> Any:
-    """Return a vector of a word, repeated."""
     single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), word, _I32(0))
     return _shuffle(builder, single, single, [0] * LANES)
 
 
 def _shuffle(builder: Any, first: Any, second: Any, order: list[int]) -> Any:
-    """Return some of the words of two vectors, counted through both."""
+    """Return words of two vectors in the given order, numbered through both."""
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_I32, LANES), order))
 
 
 def _select(builder: Any, condition: Any, yes: Any, no: Any) -> Any:
-    """Return the bits of ``yes`` where the condition's are set, and else those of ``no``."""
+    """Return the bits of ``yes`` where the condition is set, and those of ``no`` elsewhere."""
     return builder.or_(builder.and_(condition, yes), builder.and_(builder.not_(condition), no))
 
 
 def _carry(builder: Any, first: Any, second: Any, third: Any) -> Any:
-    """Return the bits that at least two of three vectors have."""
+    """Return the bitwise majority of three vectors."""
     return _select(builder, builder.xor(first, second), third, first)
 
 
 def _add(builder: Any, levels: list[list[Any]], level: int, plane: Any) -> None:
-    """Add a plane to the others of its weight, ``2 ** level``: three become one, and one of twice the weight."""
+    """Add a plane of weight ``2 ** level``; three of a weight become a sum and a carry of twice the weight."""
     waiting = levels[level]
     waiting.append(plane)
     if len(waiting) == 3:
@@ -118,8 +119,8 @@ def group_below(
 ) -> Any:
     """Write which codes of group ``g`` are nearer to query ``q`` than its bound into ``out``; return whether any is.
 
-    All arrays but ``out``, which gets a bit for each code, have a row for each group or query: a slice of them would
-    cost two atomic instructions, to count references. ``n_words`` is a literal.
+    ``out`` gets a bit per code. All other arrays have a row per group or query, because slicing would cost two atomic
+    instructions for reference counts. ``n_words`` is a literal.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -148,7 +149,7 @@ def group_below(
 
 @intrinsic
 def gather_codes(typing_context: Any, chunk: Any, next_chunk: Any, start: Any, planes: Any) -> Any:
-    """Copy the codes ``start`` to ``start + 3`` of each run of 64 into vectors: each run is a lane of ``planes``."""
+    """Copy codes ``start`` to ``start + 3`` of each run of 64 into vectors; each run is a lane of ``planes``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         chunk, next_chunk, planes = (address_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 3))
@@ -167,7 +168,7 @@ def gather_codes(typing_context: Any, chunk: Any, next_chunk: Any, start: Any, p
 
 @intrinsic
 def exchange(typing_context: Any, planes: Any, row: Any, distance: Any, mask: Any) -> Any:
-    """Exchange the bits ``distance`` above ``mask`` in a row with those of ``mask`` in the row ``distance`` later."""
+    """Swap the bits ``distance`` above ``mask`` in a row with those of ``mask`` in the row ``distance`` later."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         planes, (row, distance, mask) = address_of(context, builder, signature.args[0], args[0]), args[1:]
@@ -188,7 +189,7 @@ def exchange(typing_context: Any, planes: Any, row: Any, distance: Any, mask: An
 
 @intrinsic
 def sum_triples(typing_context: Any, planes: Any, table: Any) -> Any:
-    """Write the sums and carries of each three planes into a table, for each way that a query's bits can be."""
+    """Write the sums and carries of each three planes for each state of a query's bits into a table."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         planes, table = (address_of(context, builder, signature.args[i], args[i]) for i in range(2))
@@ -202,7 +203,7 @@ def sum_triples(typing_context: Any, planes: Any, table: Any) -> Any:
             total = builder.xor(builder.xor(first, second), third)
             write(triple, 0, total)
             write(triple, 1, builder.not_(total))
-            for bits in range(4):  # the query's first bit is 0; where it is 1, all three are complemented
+            for bits in range(4):  # for a first bit of 0; for 1, all three are complemented
                 b = builder.not_(second) if bits & 1 else second
                 c = builder.not_(third) if bits & 2 else third
                 carry = _carry(builder, first, b, c)
@@ -215,7 +216,7 @@ def sum_triples(typing_context: Any, planes: Any, table: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typing_context: Any, word: Any) -> Any:
-    """Return the number of the lowest bit that is set in a word, which is not 0."""
+    """Return the position of the lowest set bit of a nonzero word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.IntType(1)(1))
@@ -223,7 +224,7 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-# -- tables, places and bounds
+# -- bit-sliced groups
 
 
 @compiled()
@@ -237,7 +238,7 @@ def fill_table(chunks: Array, planes: Array, table: Array) -> None:
             row = 0
             while row < 64:
                 exchange(planes, row, distance, mask)
-                row = (row + distance + 1) & ~distance  # the next one whose number lacks the bit `distance`
+                row = (row + distance + 1) & ~distance  # the next row without the bit `distance`
             distance >>= 1
             mask ^= mask << np.uint64(distance)
         sum_triples(planes, table[w * TABLE_WORDS : (w + 1) * TABLE_WORDS])
@@ -245,7 +246,7 @@ def fill_table(chunks: Array, planes: Array, table: Array) -> None:
 
 @compiled()
 def fill_places(query: Array, places: Array) -> None:
-    """Write where in a table the sums and carries for a query are, in words."""
+    """Write the offsets of a query's sums and carries in a table, in words."""
     one = np.uint64(1)
     for w in range(query.shape[0]):
         rest = np.uint64(query[w])
@@ -259,7 +260,7 @@ def fill_places(query: Array, places: Array) -> None:
 
 @compiled()
 def fill_bound(bound: int, out: Array) -> None:
-    """Write the binary digits of a bound as words of zeros or of ones."""
+    """Write the binary digits of a bound as words of zeros or ones."""
     for i in range(MAX_DIGITS):
         out[i] = -((np.uint64(bound) >> np.uint64(i)) & np.uint64(1))
 
@@ -268,7 +269,7 @@ def fill_bound(bound: int, out: Array) -> None:
 def next_group_below(tables: Array, start: int, stop: int, places: Array, bounds: Array, q: int, out: Array) -> int:
     """Return the first group from ``start`` on with codes nearer to query ``q`` than its bound, or ``stop``.
 
-    ``out`` gets a bit for each of its codes. Codes have 1, 2 or 4 words.
+    ``out`` gets a bit per code of that group. Codes have 1, 2 or 4 words.
     """
     n_words = tables.shape[1] // TABLE_WORDS
     if n_words == 1:
@@ -288,17 +289,17 @@ def next_group_below(tables: Array, start: int, stop: int, places: Array, bounds
 
 @compiled()
 def aligned_words(n: int) -> Array:
-    """Return ``n`` words that begin at a cache line: a vector that spans two lines costs twice."""
+    """Return ``n`` words aligned to a cache line, because a vector that spans two lines costs twice."""
     space = np.empty(n + 8, np.uint64)
     start = (-np.int64(space.ctypes.data) % 64) // 8
     return space[start : start + n]
 
 
-# -- chunks, without planes
+# -- chunks
 
 
 def _call(builder: Any, name: str, kind: Any, *args: Any) -> Any:
-    """Return what LLVM's function ``name`` makes of vectors of one kind."""
+    """Call LLVM's function ``name`` on vectors of one type."""
     function = builder.module.globals.get(name)
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(kind, [kind] * len(args)), name)
@@ -306,13 +307,12 @@ def _call(builder: Any, name: str, kind: Any, *args: Any) -> Any:
 
 
 def _count(builder: Any, words: Any, index: Any, query: Any) -> Any:
-    """Return in how many bits each word of a vector differs from the query's."""
+    """Return the number of differing bits between each word of a vector and the query's word."""
     differing = builder.xor(load_vector(builder, words, index), query)
     return _call(builder, f"llvm.ctpop.v{LANES}i64", _VECTOR, differing)
 
 
 def _any(builder: Any, conditions: Any) -> Any:
-    """Return whether any of a vector of conditions holds."""
     every_bit = ir.IntType(conditions.type.count)
     return builder.icmp_unsigned("!=", builder.bitcast(conditions, every_bit), every_bit(0))
 
@@ -322,7 +322,7 @@ def _query_word(builder: Any, query: Any, w: Any) -> Any:
 
 
 def _loop(builder: Any, n: Any, firsts: list[Any], step: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """Return what becomes of some variables in a loop whose ``step`` has the loop's number and the variables so far."""
+    """Build a loop over ``n`` steps that updates some variables; return their final values."""
     before, loop, done = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -337,7 +337,7 @@ def _loop(builder: Any, n: Any, firsts: list[Any], step: Callable[[Any, list[Any
 
 
 def _joint_below(builder: Any, chunk: Any, ahead: Any, query: Any, limit: Any, n_words: int) -> Any:
-    """Return whether a chunk has a code below the limit, all words together; ask for the lines of another meanwhile."""
+    """Return whether a chunk has a code below the limit, all words together; prefetch another chunk."""
     words_of_query = [_query_word(builder, query, _I64(w)) for w in range(n_words)]
     byte = ir.IntType(8).as_pointer()
     prefetch = builder.module.declare_intrinsic(
@@ -367,7 +367,7 @@ def _joint_below(builder: Any, chunk: Any, ahead: Any, query: Any, limit: Any, n
 
 
 def _ordered_below(builder: Any, chunk: Any, query: Any, limit: Any, n_words: Any) -> Any:
-    """Return whether a chunk has a code below the limit, word by word, or whether the limit exceeds MAX_SUM."""
+    """Return whether a chunk has a code below the limit, word by word, or the limit exceeds MAX_SUM."""
 
     def step(w: Any, sums: list[Any]) -> list[Any]:
         words, word = builder.gep(chunk, [builder.mul(w, _I64(CHUNK))]), _query_word(builder, query, w)
@@ -393,10 +393,9 @@ def _ordered_below(builder: Any, chunk: Any, query: Any, limit: Any, n_words: An
 
 @intrinsic
 def chunk_below(typing_context: Any, chunks: Any, c: Any, query: Any, limit: Any, ahead: Any) -> Any:
-    """Return whether chunk ``c`` has a code nearer to a query than ``limit``, or whether the limit exceeds MAX_SUM.
+    """Return whether chunk ``c`` has a code nearer to a query than ``limit``, or the limit exceeds MAX_SUM.
 
-    ``ahead`` is the chunk that will be asked about next, or ``c`` where that is in a cache already. It may be beyond
-    the last one.
+    ``ahead`` is the chunk to prefetch, or ``c`` if the next one is cached. It may be beyond the last.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -422,7 +421,7 @@ def chunk_below(typing_context: Any, chunks: Any, c: Any, query: Any, limit: Any
 
 @intrinsic
 def codes_below(typing_context: Any, chunks: Any, c: Any, query: Any, limit: Any, out: Any) -> Any:
-    """Write which codes of chunk ``c`` are nearer to a query than ``limit`` into ``out``, a bit for each."""
+    """Write which codes of chunk ``c`` are nearer to a query than ``limit`` into ``out``, a bit per code."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         n_words = builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 1)

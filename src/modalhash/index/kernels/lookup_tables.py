@@ -13,9 +13,9 @@ from modalhash.core.bit_kernels import compiled, popcount
 from modalhash.core.typing import Array
 from modalhash.index.layout import CHUNK, ROW_BITS
 
-CLUSTER_BITS = np.uint64(16)  # of a cluster below its distance, so that the least of both is the nearest cluster
-BLOCK = 64  # codes that are compared before any is looked at
-MIN_BUFFER = 4096  # hits of a query that are held before those that no longer count are dropped
+CLUSTER_BITS = np.uint64(16)  # low bits with the cluster; the distance is above, so that the minimum is the nearest
+BLOCK = 64  # codes whose distances are computed together
+MIN_BUFFER = 4096  # hits of a query before those beyond the limit are dropped
 
 
 # -- buckets of multi-index hashing (modalhash.index.radius)
@@ -23,7 +23,7 @@ MIN_BUFFER = 4096  # hits of a query that are held before those that no longer c
 
 @compiled()
 def fill_buckets(words: Array, n: int, pieces: Array, offsets: Array, rows: Array) -> None:
-    """Sort the first ``n`` rows by a substring, by counting. ``offsets`` are zeros, two more than there are values."""
+    """Sort the first ``n`` rows by a substring, by counting. ``offsets`` are zeros, two more than the values."""
     for step in range(2):  # count, then write
         for c in range((n + CHUNK - 1) // CHUNK):
             chunk = words[c]
@@ -37,7 +37,7 @@ def fill_buckets(words: Array, n: int, pieces: Array, offsets: Array, rows: Arra
                 else:
                     end = offsets[value + np.uint64(1)]
                     rows[end] = c * CHUNK + j
-                    offsets[value + np.uint64(1)] = end + 1  # in the end that of this bucket: the start of the next
+                    offsets[value + np.uint64(1)] = end + 1  # finally the end of this bucket and start of the next
         if step == 0:
             for v in range(2, offsets.shape[0]):
                 offsets[v] += offsets[v - 1]
@@ -66,7 +66,7 @@ def verify(
     hits: Array,
     size: int,
 ) -> int:
-    """Append to ``hits`` the candidates within ``radius`` that no substring before ``substring`` has led to."""
+    """Append to ``hits`` the candidates within ``radius`` that no earlier substring has found."""
     for i in range(candidates.shape[0]):
         chunk, column = candidates[i] // np.uint64(CHUNK), candidates[i] % np.uint64(CHUNK)
         distance = np.uint64(0)
@@ -98,11 +98,11 @@ def probe_buckets(
     rows: Array,
     budget: int,
 ) -> tuple[Array, Array, Array]:
-    """Return all rows within ``radius`` as encoded hits in order, where each query's begin, and the queries left out.
+    """Return all rows within ``radius`` as encoded hits, ordered, with offsets and the skipped queries.
 
     Substring i is looked up with each of ``masks[mask_starts[i]:mask_starts[i + 1]]``, which flip up to ``radii[i]``
-    bits; its offsets begin at ``bases[i]``. Queries with more than ``budget`` candidates are left out. Everything waits
-    for memory here: offsets are read for all values, then rows, then codes, so that many reads are under way at once.
+    bits; its offsets begin at ``bases[i]``. Queries with more than ``budget`` candidates are skipped. The time is spent
+    waiting for memory, so offsets are read for all values, then rows, then codes, which keeps many reads in flight.
     """
     n_queries, n_substrings = queries.shape[0], rows.shape[0]
     values, scratch = np.empty(n_substrings, np.uint64), np.empty(n_substrings, np.uint64)
@@ -147,7 +147,7 @@ def probe_buckets(
 
 @compiled()
 def write_distances(query: Array, codes: Array, start: int, stop: int, out: Array) -> np.uint64:
-    """Write the distances from one query to the codes from ``start`` to ``stop``, and return the least."""
+    """Write the distances from one query to the codes ``start`` to ``stop``, and return the smallest."""
     own, words = query[0], codes[0, start:stop]
     for j in range(words.shape[0]):
         out[j] = popcount(own ^ words[j])
@@ -163,7 +163,7 @@ def write_distances(query: Array, codes: Array, start: int, stop: int, out: Arra
 
 @compiled()
 def assign(codes: Array, centres: Array, clusters: Array, distances: Array) -> None:
-    """Write for each code which centre is nearest, the first of several, and its distance. Codes lie code by code."""
+    """Write the nearest centre of each code (n, words), the first of several, and its distance."""
     found, numbers = np.empty(centres.shape[1], np.uint64), np.arange(centres.shape[1], dtype=np.uint64)
     for i in range(codes.shape[0]):
         write_distances(codes[i], centres, 0, centres.shape[1], found)
@@ -178,7 +178,7 @@ def assign(codes: Array, centres: Array, clusters: Array, distances: Array) -> N
 def fill_shells(
     codes: Array, clusters: Array, distances: Array, n_shells: int, starts: Array, sorted_codes: Array, rows: Array
 ) -> None:
-    """Sort codes by cluster and shell, by counting. ``starts`` are zeros, two more than there are shells."""
+    """Sort codes by cluster and shell, by counting. ``starts`` are zeros, two more than the shells."""
     for i in range(codes.shape[0]):
         starts[np.int64(clusters[i]) * n_shells + np.int64(distances[i]) + 2] += 1
     for s in range(2, starts.shape[0]):
@@ -186,7 +186,7 @@ def fill_shells(
     for i in range(codes.shape[0]):
         shell = np.int64(clusters[i]) * n_shells + np.int64(distances[i]) + 1
         place = starts[shell]
-        starts[shell] = place + 1  # in the end that of this shell: the start of the next
+        starts[shell] = place + 1  # finally the end of this shell and start of the next
         rows[place] = i
         for w in range(codes.shape[1]):
             sorted_codes[w, place] = codes[i, w]
@@ -194,14 +194,13 @@ def fill_shells(
 
 @compiled()
 def is_among(ascending: Array, value: int) -> bool:
-    """Return whether a value is among values in ascending order."""
     place = np.searchsorted(ascending, value)
     return bool(place < ascending.shape[0] and ascending[place] == value)
 
 
 @compiled()
 def keep_below(hits: Array, size: int, limit: int) -> int:
-    """Move the hits up to a distance to the front, and return how many these are."""
+    """Move the hits up to distance ``limit`` to the front, and return their number."""
     kept = 0
     for i in range(size):
         if np.int64(hits[i] >> ROW_BITS) <= limit:
@@ -238,10 +237,10 @@ def nearest_in_shells(
     n_bits: int,
     budget: int,
 ) -> tuple[Array, Array, Array]:
-    """Return each query's k nearest rows and all as near as the k-th, up to ``max_hits``, as encoded hits in order.
+    """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, as encoded hits.
 
-    Also where each query's hits begin, and the queries left out because more than ``budget`` codes would have to be
-    compared. ``radii`` are the largest distances from the centres. Rows that are ``gone``, ascending, do not count.
+    Also returns offsets and the queries skipped because more than ``budget`` codes would be compared. ``radii`` are the
+    largest distances from the centres. Rows in ``gone``, ascending, are ignored.
     """
     n_queries, n_clusters, n_shells = queries.shape[0], centres.shape[1], n_bits + 1
     to_centres, order = np.empty(n_clusters, np.uint64), np.empty(n_clusters, np.int64)

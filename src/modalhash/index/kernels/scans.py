@@ -1,16 +1,14 @@
 """Compiled scans: the k nearest, and all within a radius.
 
-The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
-over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
-codes are compared one by one only where that smallest distance can still matter, which is rare. All queries scan one
-block of chunks while it lies in the first cache.
+The database is in chunks ``words (chunks, words, CHUNK)``; README.md next to this file draws the layout. A scan
+computes only the smallest distance in each chunk, and compares single codes only if that can still matter, which is
+rare. All queries scan one block of chunks while it is in the first-level cache.
 
-Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. A row may also
-be a code that many items have (see :class:`modalhash.index.layout.DistinctCodes`): then it counts as many times.
-Everything runs in the calling thread and without the interpreter's lock: callers spread the work over their own
-threads, which (unlike numba's) may start searches at the same time.
+Rows ascend by id, so among equal distances the first row is kept. A row may be a code of several items
+(:class:`modalhash.index.layout.DistinctCodes`), and then counts that number of times. Everything runs in the calling
+thread without the GIL; callers use their own threads, which (unlike numba's) may start searches concurrently.
 
-Importing this module loads numba, so others import it inside the functions that need it.
+Importing this module loads numba, so import it inside the functions that need it.
 """
 
 from __future__ import annotations
@@ -37,22 +35,19 @@ from modalhash.index.kernels.bitsliced import (
 )
 from modalhash.index.layout import CHUNK
 
-BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
+BLOCK_BYTES = 16384  # half of the smallest first-level cache in use; the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
-EXTRA_CANDIDATES = 64  # beyond twice the wanted rows that a query's buffer holds before it is compacted
+EXTRA_CANDIDATES = 64  # capacity of a query's buffer beyond twice ``max_hits``
 MIN_SAMPLED, MAX_SAMPLED = (
     16,
     128,
-)  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
+)  # chunks, a 16th of all, from which the first limit is estimated
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
-GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
-MIN_BYTES_FOR_HALVES = 2**23  # of codes, below which these are in a cache, or soon
-CHUNKS_AT_ONCE = 8  # of each half that are looked at together: by then they are still in a cache
-MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
-LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
-
-
-# -- shared by both scans
+GROUPS_OF_A_BLOCK = 4  # of one word; their tables, 28 kB, stay in the first-level cache
+MIN_BYTES_FOR_HALVES = 2**23  # of codes; fewer are soon cached
+CHUNKS_AT_ONCE = 8  # of each half; few enough to stay cached
+MIN_QUERIES_FOR_PLANES = 4  # with fewer, building the tables costs more than it saves
+LOG_LENGTH = 2**18  # hits of one radius scan; 6 MB
 
 
 @compiled()
@@ -69,7 +64,6 @@ def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
 
 @compiled(inline="always")  # a call would count references to its arrays
 def distance_to(query: Array, words: Array, row: int) -> np.int64:
-    """Return the distance from one query to one row."""
     distance = np.int64(0)
     for w in range(query.shape[0]):
         distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
@@ -78,10 +72,10 @@ def distance_to(query: Array, words: Array, row: int) -> np.int64:
 
 @compiled()
 def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool) -> int:
-    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
+    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length.
 
-    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is
-    ``cached`` need not be read in the order of memory, nor ahead: of 256 bits that takes a tenth less.
+    Zeros after the last row of the database count too, so callers compare the filled rows again. A ``cached`` block is
+    read out of memory order and without prefetching, which is a tenth faster for 256 bits.
     """
     if VECTOR_POPCOUNT and cached and block.itemsize == 8 and block.shape[1] == 4:
         query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
@@ -103,7 +97,7 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
     query_0 = query[0]
     for c in range(start, block.shape[0]):
         words = block[c, 0]
-        least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
+        least = block.dtype.type(255)  # in the type of the words, so that 32 codes of 16 bits fit a vector
         for j in range(CHUNK):
             least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
         if np.int64(least) < limit:
@@ -115,11 +109,11 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
 def next_pairs_below(
     query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array, n_found: Array
 ) -> int:
-    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until a row is full.
+    """Write which chunks of two halves to compare, from ``start`` on, until a row of ``found`` is full.
 
-    Those of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
-    row of ``found``, and its number in ``n_found``. Returns where to go on. It does not stop at the first one: what is
-    read ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
+    Chunks of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
+    row of ``found`` and its count in ``n_found``. Returns where to continue. It does not stop at the first chunk,
+    because the prefetched ones would be lost. Words have 64 bits; the last chunk of an odd number is omitted.
     """
     second = (chunks.shape[0] + 1) // 2
     n_first, n_second, c = 0, 0, start
@@ -134,15 +128,15 @@ def next_pairs_below(
 
 @compiled()
 def block_chunks(words: Array, n_queries: int) -> int:
-    """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
+    """Return the chunks per block: those that fit the first-level cache, or all for a single query."""
     return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
 
 
 @compiled(inline="always")  # a call would count references to its arrays
 def planes_pay(words: Array, n_queries: int) -> bool:
-    """Return whether a batch is compared plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words may be.
+    """Return whether a batch is compared bit-sliced (:mod:`.bitsliced`): codes of 1, 2 or 4 64-bit words.
 
-    Where one instruction counts the bits of several words, chunks are compared faster without tables.
+    If one instruction counts the bits of several words, chunks are compared faster without tables.
     """
     n_words = words.shape[1]
     possible = words.itemsize == 8 and (n_words <= 2 or n_words == 4)
@@ -151,7 +145,7 @@ def planes_pay(words: Array, n_queries: int) -> bool:
 
 @compiled()
 def sort_by_distance(rows: Array, distances: Array, n_bits: int, out_rows: Array, out_distances: Array) -> None:
-    """Sort by distance, equal ones in the order they came, by counting."""
+    """Sort by distance, stably, by counting."""
     starts = np.zeros(n_bits + 2, np.int64)
     for i in range(distances.shape[0]):
         starts[distances[i] + 1] += 1
@@ -188,7 +182,7 @@ def compact(rows: Array, distances: Array, limit: int, quota: int) -> int:
 
 @compiled()
 def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
-    """Return a distance within which there are very likely k of the first ``n`` rows, from a sample of the chunks."""
+    """Estimate, from a sample of chunks, a distance that very likely contains k of the first ``n`` rows."""
     n_whole = n // CHUNK
     n_sampled = min(MAX_SAMPLED, n_whole // 16)
     if n_sampled < MIN_SAMPLED:
@@ -221,7 +215,7 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
 def nearest(
     queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, up to ``max_hits``) and their numbers, for the k nearest items and their ties.
+    """Return rows, distances (queries, max_hits) and counts for the k nearest items and their ties.
 
     Row i represents ``starts[i + 1] - starts[i]`` items, or one if ``starts`` is empty. The result has the rows of the
     ``k`` nearest items and all rows at the distance of the k-th, with ``1 ≤ k ≤ max_hits``. Of the rows at that
@@ -298,7 +292,7 @@ def scan_nearest(
     limits: Array,
     scratch: Array,
 ) -> None:
-    """Fill the candidates of each query, see :func:`nearest`."""
+    """Fill the candidates of each query (:func:`nearest`)."""
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
@@ -337,7 +331,6 @@ def scan_nearest(
 
 @compiled(inline="always")  # a call would count references to its arrays
 def halves_pay(words: Array, n_chunks: int, n_queries: int) -> bool:
-    """Return whether :func:`scan_halves` pays."""
     return words.itemsize == 8 and n_queries == 1 and n_chunks * words.shape[1] * CHUNK * 8 >= MIN_BYTES_FOR_HALVES
 
 
@@ -354,10 +347,11 @@ def scan_halves(
     counts: Array,
     limit: int,
 ) -> tuple[int, int, int]:
-    """Fill the candidates of one query from both halves of the database in turn; return what :func:`insert` does.
+    """Fill the candidates of one query from both halves of the database; return what :func:`insert` does.
 
-    Memory is read faster from two places than from one. Each half has candidates and levels of its own, so that the
-    first rows of each are there; the limit is of both. In the end those of the second half follow those of the first.
+    Memory is read faster from two places than from one. Each half has its own candidates and ``n_rows_at``, so that the
+    first rows of each are kept; the limit is shared. Finally the candidates of the second half follow those of the
+    first.
     """
     chunks = words[: (n + CHUNK - 1) // CHUNK]
     n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
@@ -371,7 +365,7 @@ def scan_halves(
             bounds[part] = bound_of(limit, n_items_within, max_hits, counts, n_rows_at[part])
         begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found, n_found)
         if begin == n_pairs and max(n_found[0], n_found[1]) == 0:
-            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # the last chunk of a longer first half
+            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # last chunk of a longer first half
         for part in range(2):
             own_rows, own_distances, own_n_rows_at = half_rows[part], half_distances[part], n_rows_at[part]
             size, bound = sizes[part], bound_of(limit, n_items_within, max_hits, counts, own_n_rows_at)
@@ -384,7 +378,7 @@ def scan_halves(
                         row = c * CHUNK + 64 * lane + lowest_bit(bits)
                         bits &= bits - np.uint64(1)
                         distance = distance_to(query, chunks, row)
-                        if distance < bound and row < n:  # the bound falls while candidates come in
+                        if distance < bound and row < n:  # the bound falls as candidates are inserted
                             size, n_items_within, limit = insert(
                                 row, distance, starts, k, max_hits, own_rows, own_distances, counts, own_n_rows_at,
                                 size, n_items_within, limit,
@@ -416,7 +410,7 @@ def scan_groups(
     n_within: Array,
     limits: Array,
 ) -> int:
-    """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
+    """Fill the candidates of each query from the complete groups of :mod:`.bitsliced`; return their chunks."""
     n_queries, n_words = queries.shape
     n_groups = n // GROUP
     step = GROUPS_OF_A_BLOCK // n_words
@@ -461,7 +455,7 @@ def take_below(
     n_within: Array,
     limits: Array,
 ) -> int:
-    """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
+    """Insert the codes of the group at row ``start`` whose bit in ``below`` is set; return the query's bound."""
     query = queries[q]
     own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
     size, n_items_within, limit = sizes[q], n_within[q], limits[q]
@@ -473,7 +467,7 @@ def take_below(
             row = first + lowest_bit(bits)
             bits &= bits - np.uint64(1)
             distance = distance_to(query, words, row)
-            if distance < bound:  # it falls while candidates come in
+            if distance < bound:  # the bound falls as candidates are inserted
                 size, n_items_within, limit = insert(
                     row,
                     distance,
@@ -495,7 +489,7 @@ def take_below(
 
 @compiled(inline="always")  # a call would count references to its arrays
 def bound_of(limit: int, n_items_within: int, max_hits: int, counts: Array, n_rows_at: Array) -> int:
-    """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
+    """Return the distance from which on rows do not matter: above the limit, or at it if there are enough."""
     return limit + int(n_rows_at[limit] < max_hits - (n_items_within - counts[limit]))
 
 
@@ -514,7 +508,7 @@ def insert(
     n_items_within: int,
     limit: int,
 ) -> tuple[int, int, int]:
-    """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
+    """Insert a row into a query's candidates; return their number, the items within the limit, and the limit."""
     if size == rows.shape[0]:
         size = compact(rows, distances, limit, max_hits - (n_items_within - counts[limit]))
     rows[size] = row
@@ -535,8 +529,8 @@ def insert(
 def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
     """Return rows, distances and offsets of all of the first ``n`` rows within ``radius``.
 
-    Those of query i are at ``offsets[i]:offsets[i + 1]``, in order. Most searches find little: one scan writes the hits
-    into a log of limited length, and the log is sorted. Where that is too short, one scan counts the hits and a second
+    Hits of query i are at ``offsets[i]:offsets[i + 1]``, ordered. Most searches find little, so one scan writes the
+    hits into a log of limited length, which is sorted. If the log is too short, one scan counts the hits and a second
     one fills arrays of the right size.
     """
     log = np.empty((LOG_LENGTH, 3), np.int64)
@@ -552,9 +546,9 @@ def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tu
 
 @compiled()
 def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) -> int:
-    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, as they are met.
+    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, unsorted.
 
-    Returns how many there are, or −1 as soon as the log is too short for them.
+    Returns their number, or −1 as soon as the log is too short.
     """
     n_queries = queries.shape[0]
     scratch = np.empty(CHUNK, np.uint64)
@@ -582,7 +576,7 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
 
 @compiled()
 def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Array]:
-    """Sort a log by query and distance, equal ones in the order they came; return rows, distances and offsets."""
+    """Sort a log by query and distance, stably; return rows, distances and offsets."""
     offsets = np.zeros(n_queries + 1, np.int64)
     for i in range(log.shape[0]):
         offsets[log[i, 0] + 1] += 1
@@ -603,7 +597,7 @@ def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Arr
 
 @compiled()
 def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
-    """Return how many of the first ``n`` rows lie within ``radius`` of each query."""
+    """Return the number of the first ``n`` rows within ``radius`` of each query."""
     n_queries = queries.shape[0]
     totals = np.zeros(n_queries, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
@@ -629,7 +623,7 @@ def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
 
 @compiled()
 def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
-    """Return rows and distances of all rows within ``radius``, those of query i at ``offsets[i]:offsets[i + 1]``."""
+    """Return rows and distances of all rows within ``radius``, for query i at ``offsets[i]:offsets[i + 1]``."""
     n_queries = queries.shape[0]
     rows = np.empty(offsets[n_queries], np.int64)
     distances = np.empty(offsets[n_queries], np.int32)
