@@ -82,7 +82,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def restless(monkeypatch):
-    """Take 20 changes for many, so that clusters are built beside many of the searches."""
+    """Rebuild clusters after 20 changes, so that builds run concurrently with many searches."""
     monkeypatch.setattr(_changing_tables, "MIN_CHANGES_FOR_REBUILD", 20)
     monkeypatch.setattr(_changing_tables, "REBUILD_SHARE", 1000)
 

@@ -136,7 +136,7 @@ def test_products_of_vectors(seed, n_rows, start, extreme):
 @pytest.mark.parametrize("n_bits", [16, 32, 64, 130])
 @pytest.mark.parametrize("n_codes", [40, 100_000])
 def test_an_index_answers_the_same(rng, n_bits, n_codes):
-    """Also where codes repeat and are held once, and after removals, which makes such tables anew."""
+    """Also if codes repeat and are stored once, and after removals, which rebuild such tables."""
     n = MIN_NUMBERED + 2000
     codes = pack(rng.random((n_codes, n_bits)) < 0.5)[rng.integers(0, n_codes, n)]
     queries, ids, groups = pack(rng.random((3, n_bits)) < 0.5), np.arange(n) * 3 + 10, np.arange(n) % 2

@@ -63,7 +63,7 @@ def test_rows_that_are_removed_make_room(tmp_path):
 def test_bad_rows_are_refused():
     table = VectorTable(4)
     table.add([3], random_vectors(1, 4))
-    with pytest.raises(ValueError, match="rising"):
+    with pytest.raises(ValueError, match="ascending"):
         table.add([3], random_vectors(1, 4))
     with pytest.raises(ValueError, match="int8"):
         table.add([4], np.zeros((1, 4)))

@@ -2,7 +2,7 @@
 
 A back end gives two fixtures. ``open_store(n_bits=None, timeout=60)`` opens the test's store, creates it where
 ``n_bits`` is given, and may be called several times, as several processes would. ``block_writers()`` is a context in
-which somebody else is writing and does not finish.
+which another process is writing and does not finish.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class StoreContract:
         before = store.matching(has_a).tolist()
         other.remove([batch[before[0] - 1].key])
         other.add([record("late", labels=("a",))])
-        assert store.matching(has_a).tolist() == [*before[1:], 61], "also after somebody else's changes"
+        assert store.matching(has_a).tolist() == [*before[1:], 61], "also after another process's changes"
 
     def test_filters_mean_what_they_say(self, store, other):
         """Any combination of conditions passes the items that pass it one by one, also right after a change."""
@@ -227,7 +227,7 @@ class StoreContract:
         assert store.newest().tolist() == [5, 3, 1, 7, 6, 4, 2]
         assert store.newest(Filter.parse("taken < 2020-01-01 or id = 6")).tolist() == [1, 7]
         other.add([record("late", extra={"taken": "2020-02-01"})])
-        assert store.newest().tolist() == [5, 3, 8, 1, 7, 6, 4, 2], "also after somebody else's change"
+        assert store.newest().tolist() == [5, 3, 8, 1, 7, 6, 4, 2], "also after another process's change"
         assert store.matching().tolist() == list(range(1, 9))
 
     def test_the_values_of_a_field(self, store):
@@ -446,12 +446,12 @@ class StoreContract:
             (record("c", uri="a\0"), ValueError, "without NUL"),
             (record("c", text="a\0"), ValueError, "item 'c': the text has a NUL"),
             (record("c", extra={"x": ["a\0"]}), ValueError, "item 'c': extra has a NUL"),
-            (record("c", text="\ud800"), ValueError, "text has half a character"),
-            (record("c", uri="\udcff.jpg"), ValueError, "uri has half a character"),
-            (record("c", labels=("\ud800",)), ValueError, "labels has half a character"),
-            (record("c", extra={"a": ["\udfff"]}), ValueError, "extra has half a character"),
-            (record("c", extra={"\ud800": 1}), ValueError, "extra has half a character"),
-            (Record("\ud800", "text", b"12"), ValueError, "id has half a character"),
+            (record("c", text="\ud800"), ValueError, "text has an unpaired surrogate"),
+            (record("c", uri="\udcff.jpg"), ValueError, "uri has an unpaired surrogate"),
+            (record("c", labels=("\ud800",)), ValueError, "labels has an unpaired surrogate"),
+            (record("c", extra={"a": ["\udfff"]}), ValueError, "extra has an unpaired surrogate"),
+            (record("c", extra={"\ud800": 1}), ValueError, "extra has an unpaired surrogate"),
+            (Record("\ud800", "text", b"12"), ValueError, "id has an unpaired surrogate"),
             (record("c", extra={"n": 10**5000}), TypeError, "JSON"),
             (record("c", extra={"a": json.loads("[" * 900 + "]" * 900)}), ValueError, "more than 100 lists"),
             ({"id": "c"}, TypeError, "got dict"),
@@ -657,7 +657,7 @@ class StoreContract:
         with pytest.raises(ValueError, match="8 bits"):
             refresh(HammingIndex(8), store)
 
-    # -- several at once
+    # -- several processes
 
     def test_a_scan_under_changes(self, store, other):
         store.add([record(f"{i:02}") for i in range(40)])
@@ -717,7 +717,7 @@ class StoreContract:
         with open_store(timeout=0.05) as other, block_writers():
             with pytest.raises(StoreBusyError, match="another process is writing"):
                 other.add([record("a")])
-            assert other.count() == 0, "reading goes on"
+            assert other.count() == 0, "readers continue"
         store.add([record("a")])
 
     def test_a_closed_store_says_so(self, open_store):

@@ -116,7 +116,7 @@ def test_tidying_leaves_one_segment_of_words(store, path):
 def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words):
     with SqliteStore(path, n_bits=16) as store:
         store.add([record("a", text="a dinosaur"), record("b", text="a dinosaur")])
-        with pytest.warns(UserWarning, match="has no FTS5, so words are not searched"):
+        with pytest.warns(UserWarning, match="was built without FTS5, so texts are not searched"):
             assert store.search_text("dinosaur").tolist() == []
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -337,7 +337,7 @@ def test_a_read_only_store_sees_what_others_add(path):
 
 
 def cannot_open_but_immutable(monkeypatch):
-    """A disk that is read-only: SQLite can make no file beside the store."""
+    """A disk that is read-only: SQLite cannot create a file next to the store."""
     connect = sqlite3.connect
 
     def refuse(database, **options):
@@ -450,7 +450,7 @@ def test_another_process_creates_the_store_between_two_looks(path, monkeypatch, 
 
 
 def test_two_processes_write_at_once(path):
-    """Both also create the store: whoever comes second finds it."""
+    """Both also create the store; the second one finds it."""
     writers = [start(path, name, size=20, batches=15) for name in "ab"]
     for writer in writers:
         writer.communicate()

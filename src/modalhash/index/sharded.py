@@ -68,7 +68,7 @@ class FanOut(Generic[Shard]):
 
     def __init__(self, shards: Mapping[str, Shard]) -> None:
         if not shards:
-            raise ValueError("there are no shards; give at least one")
+            raise ValueError("got no shards; expected at least one")
         self.shards = dict(shards)
         self._pool = ThreadPoolExecutor(_THREADS_PER_SHARD * len(self.shards), thread_name_prefix="shard")
 

@@ -295,7 +295,7 @@ def _opened(path: Path) -> BinaryIO:
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     """Return the header and the size of a file; SnapshotError if the file is invalid."""
-    no_file = f"{path} was cut, is damaged, or is something else"
+    no_file = f"{path} is truncated, damaged, or not a snapshot"
     try:
         size = file.seek(0, os.SEEK_END)
         if size < len(MAGIC) + _END.size:
@@ -312,9 +312,9 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
         raise SnapshotError(f"{path} is damaged: its header is not as it was written")
     header = json.loads(text)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SnapshotError(f"{path} has a format that this version does not know")
+        raise SnapshotError(f"{path} has a format unknown to this version")
     if sys.byteorder != "little":
-        raise SnapshotError(f"{path} has numbers in another order of bytes than this machine")
+        raise SnapshotError(f"{path} has another byte order than this machine")
     return header, size
 
 
@@ -341,7 +341,7 @@ def _read_sections(header: Mapping[str, Any], size: int, path: Path) -> dict[str
                 raise ValueError(name)
             sections[name] = section
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SnapshotError(f"{path} has a header that makes no sense: {error}") from None
+        raise SnapshotError(f"{path} has an invalid header: {error}") from None
     return sections
 
 
@@ -448,13 +448,13 @@ class Snapshot:
         try:
             content = self._file.facts["content"]
             if content["layout"] != LAYOUT or content["chunk"] != CHUNK:
-                raise SnapshotError(f"{self.path} was written by a version that lays out tables in another way")
+                raise SnapshotError(f"{self.path} was written by a version with another memory layout")
             found = {name: self._read_index(name, index.n_bits, content) for name, index in indexes.items()}
             views = {name: self._read_vectors(name, table.width) for name, table in vectors.items()}
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, SnapshotError):
                 raise
-            raise SnapshotError(f"{self.path} makes no sense: {error}") from error
+            raise SnapshotError(f"{self.path} is invalid: {error}") from error
         for name, index in indexes.items():
             index._thaw(found[name])
         for name, table in vectors.items():
@@ -535,4 +535,4 @@ def _check_base(base: DistinctCodes, like: Array, path: Path) -> None:
 
 def _expect(is_so: bool, path: Path) -> None:
     if not is_so:
-        raise SnapshotError(f"{path} makes no sense: its arrays do not fit each other")
+        raise SnapshotError(f"{path} is invalid: its arrays do not match")

@@ -92,7 +92,7 @@ class VectorTable:
             view = self._view
             last = view.ids[view.n - 1 : view.n]
             if not np.all(np.diff(np.concatenate([last, numbers])) > 0):
-                raise ValueError("ids: expected rising ones, larger than those that are there")
+                raise ValueError("ids: expected ascending ids, larger than those in the table")
             stop = view.n + len(numbers)
             if stop > len(view.ids):
                 view = self._copied(view, slice(0, view.n), max(stop, view.n * 3 // 2))

@@ -69,7 +69,7 @@ class Filter:
             try:
                 return Filter.from_json(json.loads(text))
             except json.JSONDecodeError as error:
-                raise FilterError(f"the filter at character {error.pos + 1}: no JSON ({error.msg})") from None
+                raise FilterError(f"the filter at character {error.pos + 1}: not valid JSON ({error.msg})") from None
             except RecursionError:
                 raise FilterError(f"the filter has more than {MAX_DEPTH} objects inside objects") from None
         return _check_size(_Parser(text).filter())
@@ -238,7 +238,7 @@ def _check_value(field: str, value: Any) -> None:
     if not isinstance(value, str | int | float):  # a bool is an int
         raise FilterError(f"{field}: the value is {type(value).__name__}; expected a text, a number, true or false")
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= character <= "\udfff" for character in value)):
-        raise FilterError(f"{field}: the value has a NUL, or half of a UTF-16 pair; leave it out")
+        raise FilterError(f"{field}: the value has a NUL or an unpaired surrogate; remove it")
     if isinstance(value, float) and not math.isfinite(value):
         raise FilterError(f"{field}: the value is {value}; expected a finite number")
     if isinstance(value, int) and abs(value) > MAX_INTEGER:

@@ -352,13 +352,13 @@ def check_storable(record: Record) -> None:
     if _NUL_IN_JSON.search(written["extra"]):
         raise ValueError("extra has a NUL in a text")
     if _depth(record.extra) > MAX_DEPTH:
-        raise ValueError(f"extra has more than {MAX_DEPTH} lists and mappings in each other")
+        raise ValueError(f"extra has more than {MAX_DEPTH} nested lists and mappings")
     for name, text in written.items():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             half = text[error.start]
-            raise ValueError(f"{name} has half a character (the surrogate {half!r}), which no file can hold") from None
+            raise ValueError(f"{name} has an unpaired surrogate ({half!r}), which cannot be encoded") from None
 
 
 def _is_plain(record: Record) -> bool:

@@ -116,8 +116,8 @@ class Connections:
                 committed = transaction is None or self._was_committed(transaction)
                 if committed is None:
                     raise StoreUncertainError(
-                        f"{self.name}: the server was lost while it confirmed a change. Whether the change happened is "
-                        "unknown; look before you repeat it"
+                        f"{self.name}: the connection was lost while a change was committed. Whether it happened is "
+                        "unknown; check before you repeat it"
                     ) from None
                 if not committed:
                     raise
@@ -225,7 +225,7 @@ class Connections:
             reason = reason.replace(secret, "***")
         if getattr(error.diag, "constraint_name", None) == REPLACED:
             raise StoreError(
-                f"{self.name} refuses changes: a retrained engine has taken its place. Copy its folder to this "
+                f"{self.name} refuses changes because a retrained engine has replaced it. Copy its folder to this "
                 "machine, open that, and repeat the change"
             ) from None
         if state in ("55P03", "40001", "40P01"):
@@ -243,7 +243,7 @@ class Connections:
             raise StoreError(f"{self.name}: {reason}. Check the URL") from None
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
             raise StoreUnavailableError(
-                f"{self.name} cannot be reached, or the connection was cut ({reason}). Nothing was changed; try again"
+                f"{self.name} cannot be reached, or the connection was lost ({reason}). Nothing was changed; try again"
             ) from None
         raise StoreError(f"{self.name}: {reason}") from None
 

@@ -197,7 +197,7 @@ class PostgresStore:
         Readers continue. If the block ends without an error, the schema refuses every later change, from every machine.
         """
         if self.read_only:
-            raise StoreError(f"{self.name} was opened read-only: nothing can take its place")
+            raise StoreError(f"{self.name} was opened read-only and cannot be replaced")
         with self._connections.connect() as connection:
             with self._connections.translated():
                 connection.execute("BEGIN")
@@ -392,7 +392,7 @@ class PostgresStore:
 
     def _change(self, work: Any) -> Any:
         if self.read_only:
-            raise StoreError(f"{self.name} was opened read-only: nothing can be added or removed")
+            raise StoreError(f"{self.name} was opened read-only; nothing can be added or removed")
         return self._connections.change(work)
 
     def _lock_counter(self, connection: Any) -> int:
@@ -450,7 +450,7 @@ class PostgresStore:
         """Return the contents of ``meta``; raise if the schema is missing or not a store."""
         with self._connections.connect(schema=False) as connection, self._connections.translated():
             if not _has_schema(connection, self.schema):
-                raise StoreError(f"{self.name} is not there: it was dropped, or the URL leads to another database")
+                raise StoreError(f"{self.name} does not exist: it was dropped, or the URL is that of another database")
             if connection.execute("SELECT to_regclass(%s)", [f'"{self.schema}".meta']).fetchone()[0] is None:
                 raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
             meta = dict(connection.execute(f'SELECT key, value FROM "{self.schema}".meta').fetchall())
@@ -532,8 +532,8 @@ def _check_meta(name: str, meta: Mapping[str, str], n_bits: int | None, model: s
         )
     if model is not None and meta.get("model", model) != model:
         raise StoreError(
-            f"{name} holds codes of another model (digest {meta['model'][:12]}…, not {model[:12]}…), which mean "
-            "nothing to this one. Give the engine that its items were trained with, or another schema"
+            f"{name} holds codes of another model (digest {meta['model'][:12]}…, not {model[:12]}…). Give "
+            "the engine that its items were trained with, or another schema"
         )
     return int(meta["n_bits"])
 

@@ -40,17 +40,19 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
             ) from error
         if code == sqlite3.SQLITE_IOERR and error.sqlite_errorcode in _SHARED_MEMORY_ERRORS:
             raise StoreAccessError(
-                f"{path}: the disk is full, or fails: there is no room for {path.name}-shm, by which those who have "
-                "the store open know of each other. Nothing was changed; make room and repeat it"
+                f"{path}: the disk is full or fails, so that {path.name}-shm, which the processes that have the store "
+                "open share, cannot be created. Nothing was changed; make room and repeat it"
             ) from error
         if code == sqlite3.SQLITE_IOERR:
             kind = StoreError if error.sqlite_errorcode in _READ_ERRORS else StoreAccessError
             raise kind(
-                f"{path}: the disk failed ({error}). A change that was under way may be there, whole, when the store "
-                "is opened again, or not; look before it is repeated"
+                f"{path}: the disk failed ({error}). A change in progress may or may not have happened; reopen the "
+                "store and check before you repeat it"
             ) from error
         if code == sqlite3.SQLITE_NOTADB:
-            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
+            raise StoreError(
+                f"{path} is not a store: it is not an SQLite file, or was truncated or overwritten"
+            ) from error
         if code == sqlite3.SQLITE_CORRUPT:
             raise _damaged(path, error) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
@@ -122,8 +124,8 @@ def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tupl
             log = path.with_name(f"{path.name}-wal")
             if log.exists() and log.stat().st_size:
                 raise StoreAccessError(
-                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
-                    "that needs a folder that can be written. Open it once where it can, and close it"
+                    f"{path} was not closed by its last writer, so its last changes are in {log.name}, and reading that "
+                    "needs a writable folder. Open it once in a writable folder, and close it"
                 ) from error
             connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # no process can write here
         try:

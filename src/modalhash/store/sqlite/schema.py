@@ -93,10 +93,10 @@ def create(connection: sqlite3.Connection, n_bits: int) -> None:
 def check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:
     """Return the code length of a file, or raise if it is not ``n_bits``."""
     if not format_of(connection):
-        raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
+        raise StoreError(f"{path} is empty; give n_bits to create a store in it")
     row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
     if row is None or not re.fullmatch(r"[0-9]{1,6}", str(row[0])) or not int(row[0]):
-        raise StoreError(f"{path} does not say how many bits its codes have; it is damaged")
+        raise StoreError(f"{path} is damaged: the length of its codes is missing")
     if n_bits is not None and n_bits != int(row[0]):
         raise StoreError(f"{path} holds codes of {row[0]} bits; n_bits is {n_bits}. Use another file for other codes")
     return int(row[0])

@@ -199,7 +199,7 @@ class SqliteStore:
         The file may be moved meanwhile, and readers continue.
         """
         if self.read_only:
-            raise StoreError(f"{self.path} was opened read-only: nothing can take its place")
+            raise StoreError(f"{self.path} was opened read-only and cannot be replaced")
         with translate_sqlite_errors(self.path):
             # a separate connection, so that threads of this process can continue to read
             connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None)
@@ -372,7 +372,7 @@ class SqliteStore:
         try:
             found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({_MAX_DAMAGE})") if row[0] != "ok"]
             if dangling := self._rows("PRAGMA foreign_key_check"):
-                found.append(f"{len(dangling)} rows refer to rows that are not there")
+                found.append(f"{len(dangling)} rows refer to missing rows")
             found += self._changed_items()
         except StoreError as error:
             found.append(str(error))
@@ -409,7 +409,7 @@ class SqliteStore:
             words.add_items(connection)
         last = _last_number(connection) if rows else first - 1
         if last - first + 1 != len(rows):
-            raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
+            raise StoreError(f"{self.path}: row ids {first} to {last} for {len(rows)} items")
         return np.arange(first, last + 1, dtype=np.int64)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
@@ -426,7 +426,7 @@ class SqliteStore:
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         if self.read_only:
-            raise StoreError(f"{self.path} was opened read-only: nothing can be added or removed")
+            raise StoreError(f"{self.path} was opened read-only; nothing can be added or removed")
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             with transaction(self._connection):
@@ -440,7 +440,7 @@ class SqliteStore:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5, so words are not searched in texts; "
+                f"SQLite {sqlite3.sqlite_version} of this Python was built without FTS5, so texts are not searched; "
                 "use a Python whose SQLite has it",
                 UserWarning,
                 stacklevel=3,

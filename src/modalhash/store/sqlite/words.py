@@ -208,7 +208,7 @@ def _as_json(fields: Iterable[str]) -> str:
 def _reached(connection: sqlite3.Connection) -> int:
     reached = _get(connection, "words") or "0"
     if not re.fullmatch("[0-9]{1,19}", reached):
-        raise sqlite3.DatabaseError(f"the index of words says it has items up to {reached[:40]!r}")
+        raise sqlite3.DatabaseError(f"the full-text index has an invalid last row id {reached[:40]!r}")
     return int(reached)
 
 
