@@ -212,8 +212,8 @@ class GroupTables(ABC, Generic[Tables]):
             self._install(build.group, build.source.n, tables, build.changed)
         if failure is not None:
             warnings.warn(
-                f"the tables of group {build.group} could not be rebuilt ({failure!r}). Searches return the same hits, but "
-                "scan this group until it has doubled or tables are built on request",
+                f"the tables of group {build.group} could not be rebuilt ({failure!r}). Searches return the same "
+                "hits, but scan this group until it has doubled or tables are built on request",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,7 +1,7 @@
 """Scans, merges and products in numpy, for the first searches of a process (:mod:`modalhash.index.kernels`).
 
-Each function has the arguments and results of the compiled function of the same name, which documents them. They are
-short, and fast for a single query.
+Each function has the arguments and results of the compiled function of the same name, which documents them;
+:func:`distances_by_id` takes a table instead of its arrays. They are short, and fast for a single query.
 """
 
 from __future__ import annotations

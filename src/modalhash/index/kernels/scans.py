@@ -242,21 +242,9 @@ def nearest(
         for q in range(n_queries):
             limits[q] = min(max_distance, likely_limit(queries[q], words, n, k, n_bits, scratch))
     scan_nearest(
-        queries,
-        words,
-        n,
-        starts,
-        k,
-        max_hits,
-        rows,
-        distances,
-        counts,
-        n_rows_at,
-        sizes,
-        n_items_within,
-        limits,
+        queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_items_within, limits,
         scratch,
-    )
+    )  # fmt: skip
     for q in range(n_queries):
         if n_items_within[q] < k and limits[q] < max_distance:
             one = slice(q, q + 1)

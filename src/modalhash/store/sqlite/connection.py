@@ -124,8 +124,8 @@ def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tupl
             log = path.with_name(f"{path.name}-wal")
             if log.exists() and log.stat().st_size:
                 raise StoreAccessError(
-                    f"{path} was not closed by its last writer, so its last changes are in {log.name}, and reading that "
-                    "needs a writable folder. Open it once in a writable folder, and close it"
+                    f"{path} was not closed by its last writer, so its last changes are in {log.name}, and reading "
+                    "that needs a writable folder. Open it once in a writable folder, and close it"
                 ) from error
             connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # no process can write here
         try:
