@@ -326,7 +326,8 @@ def contents(folder: Path, *, read_only: bool = False) -> str | None:
                 line["picture"] = hashlib.sha256(path.read_bytes()).hexdigest()
             lines.append(json.dumps(line, sort_keys=True))
         found = {
-            record.id for record in engine.store.records(engine.store.words("ball box house", limit=1000)).values()
+            record.id
+            for record in engine.store.records(engine.store.search_text("ball box house", limit=1000)).values()
         }
         if len(engine.index) != len(lines):
             raise AssertionError(f"the index has {len(engine.index)} items, the store {len(lines)}")

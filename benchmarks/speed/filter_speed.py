@@ -143,7 +143,7 @@ def measure(store: SqliteStore) -> list[dict[str, Any]]:
         requests = [SearchRequest(code, SearchOptions(k=K), text=text) for code in queries]
         first, _ = seconds(requests, index, store)
         again, _ = seconds(requests, index, store)
-        show(f"words: {text}", len(store.words(text, limit=n)), first[0], median(again))
+        show(f"words: {text}", len(store.search_text(text, limit=n)), first[0], median(again))
     return rows
 
 

@@ -120,7 +120,7 @@ def test_a_bad_line_is_named_and_the_rest_is_added(engine, tmp_path):
     manifest.write_text('{"id": "half", "text": "\\ud83d"}\n{"id": "good", "text": "a red ball"}\n')
     done = run("add", engine, manifest)
     assert done.exit_code == 1
-    assert "more.jsonl, line 1: half: text has half a character" in done.stderr
+    assert "more.jsonl, line 1: half: text has an unpaired surrogate" in done.stderr
     done = run("add", engine, manifest, "--replace", "--json")
     facts = json.loads(done.stdout)
     assert [facts["replaced"], facts["problems"][0]["line"]] == [1, 1]

@@ -71,10 +71,10 @@ def test_a_batch_finds_what_is_nearest(rng, n_bits, kind):
 
 
 def test_rows_of_several_items_count_several_times(rng):
-    n, k, most = 4 * _planes.GROUP, 50, 80
+    n, k, max_hits = 4 * _planes.GROUP, 50, 80
     codes, queries = words_of(rng, n, 1), words_of(rng, BATCH, 1)
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 9, n))])
-    args = to_chunks(codes, n // CHUNK), n, starts, k, most, 64, 64
+    args = to_chunks(codes, n // CHUNK), n, starts, k, max_hits, 64, 64
     rows, distances, sizes = _kernels.nearest(queries, *args)
     for q in range(BATCH):
         alone = _kernels.nearest(queries[q : q + 1], *args)
@@ -88,11 +88,11 @@ def test_groups_are_scanned_on_every_processor(rng, n_words):
     n, k, n_bits = 9 * _planes.GROUP, 30, 64 * n_words
     codes, queries = words_of(rng, n, n_words), words_of(rng, 5, n_words)
     rows, distances = np.empty((5, 2 * k), np.int64), np.empty((5, 2 * k), np.int32)
-    counts, levels = np.zeros((5, n_bits + 1), np.int64), np.zeros((5, n_bits + 1), np.int64)
-    sizes, insides, limits = np.zeros(5, np.int64), np.zeros(5, np.int64), np.full(5, n_bits)
+    counts, n_rows_at = np.zeros((5, n_bits + 1), np.int64), np.zeros((5, n_bits + 1), np.int64)
+    sizes, n_within, limits = np.zeros(5, np.int64), np.zeros(5, np.int64), np.full(5, n_bits)
     words = to_chunks(codes, n // CHUNK)
     done = _kernels.scan_groups(
-        queries, words, n, NO_STARTS, k, k, rows, distances, counts, levels, sizes, insides, limits
+        queries, words, n, NO_STARTS, k, k, rows, distances, counts, n_rows_at, sizes, n_within, limits
     )
     assert done == n // CHUNK
     for q, query in enumerate(queries):

@@ -27,11 +27,11 @@ def drawn(kind, rng, n, n_bits):
     return bits
 
 
-def expected_rows(queries, codes, gone, k, most):
-    """The obvious search: the k nearest rows that are there with the tie of the k-th, at most ``most``."""
+def expected_rows(queries, codes, gone, k, max_hits):
+    """The obvious search: the k nearest rows that are there with the tie of the k-th, at most ``max_hits``."""
     rows = np.setdiff1d(np.arange(len(codes)), gone)
     for ids, distances in brute_force(queries, rows, codes[rows]):
-        n = min(most, np.count_nonzero(distances <= distances[min(k, len(distances)) - 1])) if len(ids) else 0
+        n = min(max_hits, np.count_nonzero(distances <= distances[min(k, len(distances)) - 1])) if len(ids) else 0
         yield ids[:n], distances[:n]
 
 
@@ -62,9 +62,9 @@ def test_shells_find_what_all_distances_say(n, n_bits, kind, k, more, share_gone
 def test_ties_beyond_what_is_held_keep_the_first_rows(rng):
     codes = pack(drawn("few", rng, 20_000, 64))
     tables = ShellTables(table_of(codes, 64), 64)
-    for k, most in ((1, 1), (10, 10), (10, 900), (3000, 3000)):
-        rows, _, _, _ = tables.search(pack_words(codes[:1], 64), k, most, budget=2**40)
-        np.testing.assert_array_equal(rows, next(expected_rows(codes[:1], codes, [], k, most))[0])
+    for k, max_hits in ((1, 1), (10, 10), (10, 900), (3000, 3000)):
+        rows, _, _, _ = tables.search(pack_words(codes[:1], 64), k, max_hits, budget=2**40)
+        np.testing.assert_array_equal(rows, next(expected_rows(codes[:1], codes, [], k, max_hits))[0])
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def restless(monkeypatch):
-    """Take 20 changes for many, so that clusters are built beside many of the searches."""
+    """Rebuild clusters after 20 changes, so that builds run concurrently with many searches."""
     monkeypatch.setattr(_changing_tables, "MIN_CHANGES_FOR_REBUILD", 20)
     monkeypatch.setattr(_changing_tables, "REBUILD_SHARE", 1000)
 
@@ -112,8 +112,8 @@ def test_changes_after_building(steps, n_bits):
                 for queries in (stored[:5], stored[5:6]):
                     same(plain.search(queries, k=30, group=group), fast.search(queries, k=30, group=group))
                     same(
-                        plain.shortlist(queries, 10, most=25, group=group),
-                        fast.shortlist(queries, 10, most=25, group=group),
+                        plain.shortlist(queries, 10, max_hits=25, group=group),
+                        fast.shortlist(queries, 10, max_hits=25, group=group),
                     )
             same(plain.search(stored[:5], k=4, ids=some), fast.search(stored[:5], k=4, ids=some))
         elif seed % 2:
@@ -163,7 +163,7 @@ def test_queries_far_from_everything_get_the_scan(rng):
     assert left_out[40:].any()
     for k in (1, 50, 70_001):
         same(plain.search(queries, k=k), fast.search(queries, k=k))
-    same(plain.shortlist(queries, 20, most=100), fast.shortlist(queries, 20, most=100))
+    same(plain.shortlist(queries, 20, max_hits=100), fast.shortlist(queries, 20, max_hits=100))
     same(plain.search(queries[:0], k=3), fast.search(queries[:0], k=3))
     assert fast.build_clusters(drop=True) == 0
     assert not fast._clusters.is_built

@@ -13,7 +13,7 @@ from slow_search import table_of
 from modalhash.core.bit_kernels import compiled
 from modalhash.core.codes import pack
 from modalhash.index.kernels import scans as _kernels
-from modalhash.index.kernels.chunks import MAX_SUM, chunk_below, codes_below
+from modalhash.index.kernels.bitsliced import MAX_SUM, chunk_below, codes_below
 from modalhash.index.layout import CHUNK, NO_STARTS, pack_words, to_chunks
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
@@ -158,22 +158,22 @@ def test_halves_in_turn(case, share, more, weights):
     rng = np.random.default_rng(table.n)
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, table.n))]) if weights else NO_STARTS
     k = max(1, int(share * table.n))
-    most = k + more
-    capacity = min(table.n, 2 * most + _kernels.EXTRA_CANDIDATES)
+    max_hits = k + more
+    capacity = min(table.n, 2 * max_hits + _kernels.EXTRA_CANDIDATES)
     for query, own_distances in zip(queries, distances, strict=True):
         rows, near, counts = np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(n_bits + 1, np.int64)
-        size, inside, limit = _kernels.scan_halves(
-            query, table.words, table.n, starts, k, most, rows, near, counts, n_bits
+        size, n_items_within, limit = _kernels.scan_halves(
+            query, table.words, table.n, starts, k, max_hits, rows, near, counts, n_bits
         )
         order = np.argsort(own_distances, kind="stable")
         items = np.cumsum(np.diff(starts)[order] if weights else np.ones(table.n, np.int64))
         last = own_distances[order[np.searchsorted(items, k)]]  # of the k-th item
         assert limit == last
-        assert inside >= k
+        assert n_items_within >= k
         n_nearer = np.count_nonzero(own_distances < last)
-        quota = most - (items[n_nearer - 1] if n_nearer else 0)
+        quota = max_hits - (items[n_nearer - 1] if n_nearer else 0)
         wanted = order[: min(n_nearer + quota, np.count_nonzero(own_distances <= last))]
-        assert inside - counts[limit] == most - quota
+        assert n_items_within - counts[limit] == max_hits - quota
         np.testing.assert_array_equal(near[:size], own_distances[rows[:size]])
         found = rows[:size][np.argsort(near[:size], kind="stable")]  # equal distances in the order they came
         np.testing.assert_array_equal(found[: len(wanted)], wanted)

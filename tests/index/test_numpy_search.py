@@ -12,9 +12,8 @@ from hypothesis import given, settings, strategies as st
 from slow_search import table_of
 
 from modalhash.core.codes import pack
-from modalhash.index import HammingIndex, VectorTable, prefer_kernels
+from modalhash.index import HammingIndex, VectorTable, kernels as _kernel_use, prefer_kernels
 from modalhash.index.kernels import (
-    dispatch as _kernel_use,
     dots as vector_kernels,
     hit_lists as _hit_kernels,
     numpy_search as _numpy_search,
@@ -71,8 +70,8 @@ def test_nearest(case, k_share, more, near):
     n_bits, queries, table, starts, rng = case
     n_items = int(starts[-1] - starts[0]) if len(starts) else table.n
     k = max(1, int(k_share * n_items))
-    most = min(n_items, k + more)
-    asked = queries, table.words, table.n, starts, k, most, n_bits, int(near * n_bits)
+    max_hits = min(n_items, k + more)
+    asked = queries, table.words, table.n, starts, k, max_hits, n_bits, int(near * n_bits)
     wanted = _kernels.nearest(*asked)
     found = _numpy_search.nearest(*asked)
     same(found, wanted)
@@ -81,7 +80,7 @@ def test_nearest(case, k_share, more, near):
         for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             items[first:last].sort()
         for dtype in (np.uint32, np.int64):
-            behind = starts, items.astype(dtype), most
+            behind = starts, items.astype(dtype), max_hits
             same(_numpy_search.nearest_items(*found, *behind), _hit_kernels.nearest_items(*wanted, *behind))
 
 
@@ -137,7 +136,7 @@ def test_products_of_vectors(seed, n_rows, start, extreme):
 @pytest.mark.parametrize("n_bits", [16, 32, 64, 130])
 @pytest.mark.parametrize("n_codes", [40, 100_000])
 def test_an_index_answers_the_same(rng, n_bits, n_codes):
-    """Also where codes repeat and are held once, and after removals, which makes such tables anew."""
+    """Also if codes repeat and are stored once, and after removals, which rebuild such tables."""
     n = MIN_NUMBERED + 2000
     codes = pack(rng.random((n_codes, n_bits)) < 0.5)[rng.integers(0, n_codes, n)]
     queries, ids, groups = pack(rng.random((3, n_bits)) < 0.5), np.arange(n) * 3 + 10, np.arange(n) % 2
@@ -152,8 +151,8 @@ def test_an_index_answers_the_same(rng, n_bits, n_codes):
                 index.search(queries, k=50),
                 index.search(queries, radius=n_bits // 3),
                 index.search(queries, k=7, ids=wanted),
-                index.shortlist(queries[:1], 30, most=200),
-                index.shortlist(queries, 30, most=200),
+                index.shortlist(queries[:1], 30, max_hits=200),
+                index.shortlist(queries, 30, max_hits=200),
             ):
                 found += [hits.ids, hits.distances]
             found.append(index.distances(queries[0], wanted))
@@ -210,7 +209,7 @@ index = HammingIndex(64)
 rng = np.random.default_rng(0)
 index.add(np.arange(20_000), rng.integers(0, 256, (20_000, 8), dtype=np.uint8), group=np.arange(20_000) % 2)
 code = rng.integers(0, 256, (1, 8), dtype=np.uint8)
-index.search(code, k=5), index.search(code, radius=20), index.shortlist(code, 5, most=9), index.distances(code[0], [3])
+index.search(code, k=5), index.search(code, radius=20), index.shortlist(code, 5, max_hits=9), index.distances(code[0], [3])
 assert "numba" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

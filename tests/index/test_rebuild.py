@@ -1,4 +1,4 @@
-"""Tables that are built beside the searches: what is found meanwhile and afterwards, whatever happens during a build."""
+"""Tables that are built concurrently with searches: hits during and after a build, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_more_changes_during_a_build_than_it_takes_start_another(pair):
     for start in range(400, 1600):  # one by one
         pair.add([start + 2 * N])
     pair.search()
-    assert pair.gate.n_made == 2, "the first, and the one under way"
+    assert pair.gate.n_made == 2, "the first, and the one in progress"
     pair.gate.open()
     pair.finish()
     pair.search_and_finish()
@@ -241,7 +241,7 @@ def test_codes_that_come_to_be_held_once_during_a_build_are_scanned(pair, monkey
 def test_a_build_that_fails_costs_a_warning_and_leaves_the_scan(pair):
     pair.add(np.arange(400) + 2 * N)
     pair.gate.failure = MemoryError("no room")
-    with pytest.warns(RuntimeWarning, match=r"group 0 could not be built anew \(MemoryError\('no room'\)\)"):
+    with pytest.warns(RuntimeWarning, match=r"group 0 could not be rebuilt \(MemoryError\('no room'\)\)"):
         pair.search_and_finish()
     pair.add(np.arange(400) + 3 * N)
     pair.search_and_finish()

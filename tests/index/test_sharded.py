@@ -71,8 +71,8 @@ def test_hits_are_those_of_one_index(rng, n_shards):
     ):
         for k in (1, 20, 500):
             assert_same(many.search(queries, k, **options), one.search(queries, k, **options))
-            expected = one.shortlist(queries, k, most=2 * k, **options)
-            assert_same(many.shortlist(queries, k, most=2 * k, **options), expected)
+            expected = one.shortlist(queries, k, max_hits=2 * k, **options)
+            assert_same(many.shortlist(queries, k, max_hits=2 * k, **options), expected)
         for radius in (0, 3, N_BITS):
             assert_same(many.search(queries, radius=radius, **options), one.search(queries, radius=radius, **options))
     assert_same(many.search(queries[:0], 3), one.search(queries[:0], 3))
@@ -109,7 +109,7 @@ def test_a_shard_that_is_down_is_an_error(flaky, error):
     for search in (
         lambda: flaky.search(query, 3),
         lambda: flaky.search(query, radius=0),
-        lambda: flaky.shortlist(query, 3, most=9),
+        lambda: flaky.shortlist(query, 3, max_hits=9),
     ):
         with pytest.raises(ShardError, match=r"1 of 3 shards did not answer \(first: shard 1") as raised:
             search()
@@ -128,7 +128,7 @@ def test_or_an_answer_that_says_so(flaky):
     held = flaky.shards[1].contains(whole.ids[0])
     assert hits[0][0].tolist() == whole.ids[0][~held].tolist(), "the others in their order"
     assert flaky.search(query, radius=3).partial
-    assert flaky.shortlist(query, 3, most=9).partial
+    assert flaky.shortlist(query, 3, max_hits=9).partial
     for shard in flaky.shards:
         shard.error = ConnectionResetError("reset")
     with pytest.raises(ShardError, match="3 of 3 shards"):

@@ -211,7 +211,7 @@ def test_a_damaged_vector_is_noticed_when_it_is_read_and_not_before(path):
 def test_a_cut_file_is_refused(path, share):
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(SnapshotError, match="was cut"):
+    with pytest.raises(SnapshotError, match="is truncated"):
         Snapshot(path)
 
 
@@ -236,7 +236,7 @@ def test_codes_of_another_length_are_refused(path):
 
 
 def rewritten(path, name, change):
-    """The snapshot with one array changed and all checksums right, as somebody would make it on purpose."""
+    """The snapshot with one array changed and all checksums right, as a forged file would have it."""
     file = sections.MappedSections(path)
     one = file._sections[name]
     whole = bytearray(path.read_bytes())
@@ -275,5 +275,5 @@ def test_places_outside_of_an_array_are_refused(part, tmp_path):
 
     rewritten(path, f"codes/1/base/{part}", point_outside)
     Snapshot(path).check()  # as it was written
-    with pytest.raises(SnapshotError, match="makes no sense"):
+    with pytest.raises(SnapshotError, match="is invalid"):
         Snapshot(path).thaw({"codes": HammingIndex(64)}, {})

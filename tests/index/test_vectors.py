@@ -63,7 +63,7 @@ def test_rows_that_are_removed_make_room(tmp_path):
 def test_bad_rows_are_refused():
     table = VectorTable(4)
     table.add([3], random_vectors(1, 4))
-    with pytest.raises(ValueError, match="rising"):
+    with pytest.raises(ValueError, match="ascending"):
         table.add([3], random_vectors(1, 4))
     with pytest.raises(ValueError, match="int8"):
         table.add([4], np.zeros((1, 4)))
@@ -72,34 +72,36 @@ def test_bad_rows_are_refused():
     assert len(table) == 1
 
 
-def slow_shortlist(codes, query, k, most):
+def slow_shortlist(codes, query, k, max_hits):
     """Return ids and distances by sorting everything."""
     distances = np.unpackbits(codes ^ query, axis=1).sum(axis=1)
     order = np.argsort(distances, kind="stable")
-    n = min(most, int((distances <= distances[order[min(k, len(order)) - 1]]).sum()))
+    n = min(max_hits, int((distances <= distances[order[min(k, len(order)) - 1]]).sum()))
     return order[:n].tolist(), distances[order[:n]].tolist()
 
 
 @pytest.mark.parametrize("n_bits", [8, 64, 128])
-@pytest.mark.parametrize(("k", "most"), [(1, 1), (1, 500), (10, 12), (50, 4000), (3000, 3000)])
-def test_a_shortlist_has_whole_ties(n_bits, k, most):
+@pytest.mark.parametrize(("k", "max_hits"), [(1, 1), (1, 500), (10, 12), (50, 4000), (3000, 3000)])
+def test_a_shortlist_has_whole_ties(n_bits, k, max_hits):
     rng = np.random.default_rng(n_bits + k)
     codes = rng.integers(0, 256, (1500, n_bits // 8), dtype=np.uint8)
     codes[200:500] = codes[7]  # a large tie
     queries = np.concatenate([codes[[7, 3]], rng.integers(0, 256, (3, n_bits // 8), dtype=np.uint8)])
     index = HammingIndex(n_bits)
     index.add(np.arange(1500), codes, group=np.arange(1500) % 2)
-    hits = index.shortlist(queries, k, most=most)
+    hits = index.shortlist(queries, k, max_hits=max_hits)
     for query, code in enumerate(queries):
         ids, distances = hits[query]
-        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, most)
-        ids, distances = index.shortlist(queries[query : query + 1], k, most=most)[0]  # by itself, as searches come
-        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, most)
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, max_hits)
+        ids, distances = index.shortlist(queries[query : query + 1], k, max_hits=max_hits)[
+            0
+        ]  # by itself, as searches come
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, max_hits)
     chosen = np.arange(0, 1500, 3)
-    ids, _ = index.shortlist(queries[:1], k, most=most, ids=chosen)[0]
-    assert ids.tolist() == chosen[slow_shortlist(codes[chosen], queries[0], k, most)[0]].tolist()
-    ids, _ = index.shortlist(queries[:1], k, most=most, group=1)[0]
-    assert ids.tolist() == (2 * np.array(slow_shortlist(codes[1::2], queries[0], k, most)[0]) + 1).tolist()
+    ids, _ = index.shortlist(queries[:1], k, max_hits=max_hits, ids=chosen)[0]
+    assert ids.tolist() == chosen[slow_shortlist(codes[chosen], queries[0], k, max_hits)[0]].tolist()
+    ids, _ = index.shortlist(queries[:1], k, max_hits=max_hits, group=1)[0]
+    assert ids.tolist() == (2 * np.array(slow_shortlist(codes[1::2], queries[0], k, max_hits)[0]) + 1).tolist()
 
 
 def test_a_misleading_sample_changes_nothing():
@@ -116,9 +118,9 @@ def test_a_misleading_sample_changes_nothing():
     index = HammingIndex(64)
     index.add(np.arange(n), codes)
     query = np.zeros((1, 8), dtype=np.uint8)
-    for k, most in ((500, 2000), (1500, 4000), (20_000, 80_000)):
-        ids, distances = index.shortlist(query, k, most=most)[0]
-        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, most)
+    for k, max_hits in ((500, 2000), (1500, 4000), (20_000, 80_000)):
+        ids, distances = index.shortlist(query, k, max_hits=max_hits)[0]
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, max_hits)
 
 
 @pytest.mark.parametrize("sizes", [(40_000, 60_000), (300_000, 270_000), (5, 300_000)])
@@ -129,9 +131,9 @@ def test_the_bound_of_one_group_holds_in_the_other(sizes):
     index = HammingIndex(64)
     index.add(np.arange(len(codes)), codes, group=np.repeat([0, 1], sizes))
     for query in (np.zeros((1, 8), np.uint8), np.full((1, 8), 255, np.uint8)):
-        for k, most in ((64, 512), (240, 1920), (240, 250)):
-            ids, distances = index.shortlist(query, k, most=most)[0]
-            assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, most)
+        for k, max_hits in ((64, 512), (240, 1920), (240, 250)):
+            ids, distances = index.shortlist(query, k, max_hits=max_hits)[0]
+            assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, max_hits)
 
 
 @pytest.mark.parametrize("n_bits", [8, 16, 64, 128])

@@ -83,17 +83,17 @@ def test_searches_that_may_take_long_do_not_hold_up_the_event_loop(serve, engine
             assert not engine.is_at_rest
             release.set()
             holder.join()
-            monkeypatch.setattr(type(engine.store), "revision_at_once", lambda store: None)
+            monkeypatch.setattr(type(engine.store), "revision_if_ready", lambda store: None)
         elif reason == "behind":
             monkeypatch.setattr(
-                type(engine.store), "revision_at_once", lambda store: store.revision()._replace(items=0)
+                type(engine.store), "revision_if_ready", lambda store: store.revision()._replace(items=0)
             )
         elif reason == "failing":
 
             def fail(store):
                 raise OSError("the disk")
 
-            monkeypatch.setattr(type(engine.store), "revision_at_once", fail)
+            monkeypatch.setattr(type(engine.store), "revision_if_ready", fail)
         searches.clear()
         assert ask(server.port, {"text": "a red ball"})[0] == 200
         assert searches == ["search"]

@@ -2,7 +2,7 @@
 
 A back end gives two fixtures. ``open_store(n_bits=None, timeout=60)`` opens the test's store, creates it where
 ``n_bits`` is given, and may be called several times, as several processes would. ``block_writers()`` is a context in
-which somebody else is writing and does not finish.
+which another process is writing and does not finish.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class StoreContract:
         assert [store.n_bits, len(store), store.count(), store.count("text")] == [N_BITS, 0, 0, 0]
         assert [store.counts(), store.modalities(), store.revision()] == [{}, {}, Revision()]
         assert [list(store.scan()), list(store.codes()), store.matching().tolist()] == [[], [], []]
-        assert [store.numbers([]), store.records([]), store.add([]).tolist(), store.remove([])] == [{}, {}, [], 0]
+        assert [store.row_ids([]), store.records([]), store.add([]).tolist(), store.remove([])] == [{}, {}, [], 0]
         assert store.revision() == Revision(), "nothing was changed"
 
     def test_records_come_back_as_they_were(self, store, other):
@@ -118,7 +118,7 @@ class StoreContract:
         assert store.get("a", modality="text").text == "t"
         assert store.get("a", modality="image").uri == "i"
         keys = [("image", "a"), ("text", "a"), ("text", "a"), ("image", "b"), ("sound", "a"), ("text", "nobody")]
-        assert store.numbers(keys) == {("text", "a"): numbers[0], ("image", "a"): numbers[1]}
+        assert store.row_ids(keys) == {("text", "a"): numbers[0], ("image", "a"): numbers[1]}
         assert ("image", "a") in store
         assert ("image", "b") not in store
         assert ("sound", "a") not in store
@@ -135,7 +135,7 @@ class StoreContract:
     )
     def test_names_may_be_any_text(self, store, name):
         store.add([record(name, name), record(f"{name}:{name}", name), record("text", "plain")])
-        assert store.numbers([(name, name), ("plain", name)]) == {(name, name): 1}
+        assert store.row_ids([(name, name), ("plain", name)]) == {(name, name): 1}
         assert store.get(f"{name}:{name}", modality=name).id == f"{name}:{name}"
         assert ids_of(store, modality=name) == [name, f"{name}:{name}"]
         assert store.remove([(name, name)]) == 1
@@ -143,7 +143,7 @@ class StoreContract:
 
     def test_names_that_differ_a_little_are_different(self, store):
         store.add([record("a"), record("A"), record("a "), record("é"), record("e\u0301"), record("1"), record("01")])
-        assert store.numbers(texts("a", "A", "a ", "1", "a\0", "a\0b")) == dict(
+        assert store.row_ids(texts("a", "A", "a ", "1", "a\0", "a\0b")) == dict(
             zip(texts("a", "A", "a ", "1"), [1, 2, 3, 6], strict=True)
         )
 
@@ -190,7 +190,7 @@ class StoreContract:
         before = store.matching(has_a).tolist()
         other.remove([batch[before[0] - 1].key])
         other.add([record("late", labels=("a",))])
-        assert store.matching(has_a).tolist() == [*before[1:], 61], "also after somebody else's changes"
+        assert store.matching(has_a).tolist() == [*before[1:], 61], "also after another process's changes"
 
     def test_filters_mean_what_they_say(self, store, other):
         """Any combination of conditions passes the items that pass it one by one, also right after a change."""
@@ -227,7 +227,7 @@ class StoreContract:
         assert store.newest().tolist() == [5, 3, 1, 7, 6, 4, 2]
         assert store.newest(Filter.parse("taken < 2020-01-01 or id = 6")).tolist() == [1, 7]
         other.add([record("late", extra={"taken": "2020-02-01"})])
-        assert store.newest().tolist() == [5, 3, 8, 1, 7, 6, 4, 2], "also after somebody else's change"
+        assert store.newest().tolist() == [5, 3, 8, 1, 7, 6, 4, 2], "also after another process's change"
         assert store.matching().tolist() == list(range(1, 9))
 
     def test_the_values_of_a_field(self, store):
@@ -364,7 +364,7 @@ class StoreContract:
         )
 
         def found(query, **options):
-            return [other.records([number])[number].id for number in other.words(query, **options).tolist()]
+            return [other.records([number])[number].id for number in other.search_text(query, **options).tolist()]
 
         assert found("dinosaur") == ["poem", "dino"], "endings do not matter"
         assert found("the DINOSAUR, please", limit=1) == ["poem"]
@@ -375,8 +375,8 @@ class StoreContract:
         assert set(found("dino*")) == {"dino", "poem"}
         assert found("dinosaurus") == []
         assert found("boat") == [], "what most items have says nothing"
-        assert [set(found("museum herring")), found("museum herring", every=True)] == [{"dino", "poem"}, []]
-        assert found("dinosaur museum", every=True) == ["dino"]
+        assert [set(found("museum herring")), found("museum herring", match_all=True)] == [{"dino", "poem"}, []]
+        assert found("dinosaur museum", match_all=True) == ["dino"]
         assert found("dinosaur", where=Filter.parse("id = dino")) == ["dino"]
         assert found("dinosaur", where=Filter.parse("modality = image")) == []
         other.remove(texts("poem"))
@@ -417,7 +417,7 @@ class StoreContract:
     )
     def test_whatever_is_typed_is_words(self, store, query):
         store.add([record("a", text="a plain text"), record("b")])
-        assert set(store.words(query).tolist()) <= {1, 2}
+        assert set(store.search_text(query).tolist()) <= {1, 2}
 
     # -- changes are whole
 
@@ -446,12 +446,12 @@ class StoreContract:
             (record("c", uri="a\0"), ValueError, "without NUL"),
             (record("c", text="a\0"), ValueError, "item 'c': the text has a NUL"),
             (record("c", extra={"x": ["a\0"]}), ValueError, "item 'c': extra has a NUL"),
-            (record("c", text="\ud800"), ValueError, "text has half a character"),
-            (record("c", uri="\udcff.jpg"), ValueError, "uri has half a character"),
-            (record("c", labels=("\ud800",)), ValueError, "labels has half a character"),
-            (record("c", extra={"a": ["\udfff"]}), ValueError, "extra has half a character"),
-            (record("c", extra={"\ud800": 1}), ValueError, "extra has half a character"),
-            (Record("\ud800", "text", b"12"), ValueError, "id has half a character"),
+            (record("c", text="\ud800"), ValueError, "text has an unpaired surrogate"),
+            (record("c", uri="\udcff.jpg"), ValueError, "uri has an unpaired surrogate"),
+            (record("c", labels=("\ud800",)), ValueError, "labels has an unpaired surrogate"),
+            (record("c", extra={"a": ["\udfff"]}), ValueError, "extra has an unpaired surrogate"),
+            (record("c", extra={"\ud800": 1}), ValueError, "extra has an unpaired surrogate"),
+            (Record("\ud800", "text", b"12"), ValueError, "id has an unpaired surrogate"),
             (record("c", extra={"n": 10**5000}), TypeError, "JSON"),
             (record("c", extra={"a": json.loads("[" * 900 + "]" * 900)}), ValueError, "more than 100 lists"),
             ({"id": "c"}, TypeError, "got dict"),
@@ -491,7 +491,7 @@ class StoreContract:
         assert store.add([record("b", code=b"zz"), record("d")], replace=True).tolist() == [5, 6]
         assert store.get("b", modality="text").code == b"zz"
         assert store.get("b", modality="image").code == b"b\0"
-        assert store.numbers(texts("b")) == {("text", "b"): 5}, "under a new number"
+        assert store.row_ids(texts("b")) == {("text", "b"): 5}, "under a new number"
         assert store.records([2]) == {}
         assert ids_of(store) == ["a", "c", "b", "b", "d"]
 
@@ -502,13 +502,13 @@ class StoreContract:
         other.add([record("c", text="newer")], replace=True)
         new = [record(id, labels=("hill", 7), kind="learned", text="new words") for id in "abc"]
         assert store.update(dict(zip(numbers, new, strict=True))).tolist() == numbers[:1]
-        assert store.numbers(texts("a", "b", "c")) == {("text", "a"): 5, ("text", "c"): 4}
+        assert store.row_ids(texts("a", "b", "c")) == {("text", "a"): 5, ("text", "c"): 4}
         assert other.get("a", modality="text") == new[0]
         assert other.get("c", modality="text").text == "newer"
         assert other.labels() == {"7": 1, "hill": 1}
         assert sorted(other.removed(before, other.revision()).tolist()) == [1, 2, 3]
         assert other.matching(Filter.of("label = hill")).tolist() == [5]
-        assert [store.words("old").tolist(), store.words("new").tolist()] == [[], [5]]
+        assert [store.search_text("old").tolist(), store.search_text("new").tolist()] == [[], [5]]
         reached = store.revision()
         assert store.update({}).tolist() == store.update({1: new[0]}).tolist() == []
         assert store.revision() == reached, "nothing was changed"
@@ -523,15 +523,15 @@ class StoreContract:
     def test_nobody_writes_during_a_handover_and_everybody_reads(self, store, open_store):
         store.add([record("a")])
         with open_store(timeout=0.05) as hasty:
-            with store.handover():
+            with store.lock_writes():
                 with pytest.raises(StoreBusyError):
                     hasty.add([record("b")])
                 assert [ids_of(store), ids_of(hasty)] == [["a"], ["a"]]
-            with pytest.raises(ZeroDivisionError), store.handover():
+            with pytest.raises(ZeroDivisionError), store.lock_writes():
                 raise ZeroDivisionError
 
     def test_a_handover_that_fails_lets_others_write_again(self, store, other):
-        with pytest.raises(ZeroDivisionError), store.handover():
+        with pytest.raises(ZeroDivisionError), store.lock_writes():
             raise ZeroDivisionError
         other.add([record("a")])
         assert ids_of(store) == ["a"]
@@ -555,7 +555,7 @@ class StoreContract:
             ([("text", 3)], "expected a pair of texts"),
             ([("text", "a", "b")], "expected a pair of texts"),
         ]:
-            for method in (store.remove, store.numbers):
+            for method in (store.remove, store.row_ids):
                 with pytest.raises(TypeError, match=message):
                     method(keys)
         with pytest.raises(TypeError, match="expected a pair"):
@@ -595,15 +595,15 @@ class StoreContract:
             )
         store.remove(texts("4", "5"))
         queries = ("red boat", "blue 3", "boat", "nothing")
-        before = [store.words(query).tolist() for query in queries], store.revision(), list(store.scan())
-        store.tidy()
+        before = [store.search_text(query).tolist() for query in queries], store.revision(), list(store.scan())
+        store.optimize()
         for one in (store, other):
-            assert ([one.words(query).tolist() for query in queries], one.revision(), list(one.scan())) == before
+            assert ([one.search_text(query).tolist() for query in queries], one.revision(), list(one.scan())) == before
         store.add([record("new", text="a red boat")])
         other.remove(texts("7"))
-        store.tidy()
-        assert store.words("red boat", limit=100).tolist() == other.words("red boat", limit=100).tolist()
-        found = store.records(store.words("red boat", limit=100)).values()
+        store.optimize()
+        assert store.search_text("red boat", limit=100).tolist() == other.search_text("red boat", limit=100).tolist()
+        found = store.records(store.search_text("red boat", limit=100)).values()
         assert {record.id for record in found} == {str(n) for n in range(1, 60, 2)} - {"5", "7"} | {"new"}
 
     def test_between_two_revisions(self, store):
@@ -644,7 +644,7 @@ class StoreContract:
             before, reached = reached, refresh(index, store, reached)
             assert reached != before
             assert refresh(index, store, reached) == reached
-            names = {number: key for key, number in store.numbers(model).items()}
+            names = {number: key for key, number in store.row_ids(model).items()}
             ids, codes = index.dump()
             assert {names[number]: code.tobytes() for number, code in zip(ids.tolist(), codes, strict=True)} == {
                 key: each.code for key, each in model.items()
@@ -657,7 +657,7 @@ class StoreContract:
         with pytest.raises(ValueError, match="8 bits"):
             refresh(HammingIndex(8), store)
 
-    # -- several at once
+    # -- several processes
 
     def test_a_scan_under_changes(self, store, other):
         store.add([record(f"{i:02}") for i in range(40)])
@@ -717,7 +717,7 @@ class StoreContract:
         with open_store(timeout=0.05) as other, block_writers():
             with pytest.raises(StoreBusyError, match="another process is writing"):
                 other.add([record("a")])
-            assert other.count() == 0, "reading goes on"
+            assert other.count() == 0, "readers continue"
         store.add([record("a")])
 
     def test_a_closed_store_says_so(self, open_store):

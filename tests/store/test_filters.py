@@ -1,4 +1,4 @@
-"""Filters as text, as JSON and as trees: one form can be read from another, and what is wrong is told with its place."""
+"""Filters as text, as JSON and as trees: each form can be read from another, and errors give the position."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_json_forms():
         ("label < boat", "label has no order; use = or !="),
         ('"a\\"b" = 3', "has a quote"),
         ("x = 99999999999999999999", "too large"),
-        ("{", "character 2: no JSON"),
+        ("{", "character 2: not valid JSON"),
         ('{"and": []}', "expected a list of filters"),
         ('{"x": {"~": 3}}', "operator '~'; expected one of"),
         ('{"x": {}}', "expected operators and values"),
@@ -120,7 +120,7 @@ def test_json_forms():
         ("{}", "expected an object"),
         ("(" * 30 + "x = 3" + ")" * 30, "at most 20 brackets"),
         ('{"not": ' * 60 + '{"x": 3}' + "}" * 60, "more than 20"),
-        ('{"not": ' * 480, "no JSON|more than 20"),
+        ('{"not": ' * 480, "not valid JSON|more than 20"),
         (" or ".join(["x = 3"] * 201), "201 comparisons; expected at most 200"),
         ("x = " + "3" * 4000, "4,004 characters; expected at most 4,000"),
     ],

@@ -102,7 +102,7 @@ def test_a_read_survives_a_cut_connection_and_a_change_begins_anew(postgres, sto
     postgres.execute(CUT)
     assert store.count() == 1
     postgres.execute(CUT)
-    assert store.add([record("b")]).tolist() == [2], "the idle connection was cut, nothing was under way"
+    assert store.add([record("b")]).tolist() == [2], "the idle connection was cut, nothing was in progress"
 
 
 def test_a_change_that_was_cut_did_not_happen(postgres, store, monkeypatch):
@@ -144,7 +144,7 @@ def test_the_server_is_asked_about_a_confirmation_that_was_cut_off(store, monkey
     if error is None:
         assert store.add([record("a")]).tolist() == [1]
     else:
-        message = "unknown; look before you repeat it" if error is StoreUncertainError else "Nothing was changed"
+        message = "unknown; check before you repeat it" if error is StoreUncertainError else "Nothing was changed"
         with pytest.raises(error, match=message) as raised:
             store.add([record("a")])
         assert type(raised.value) is error
@@ -207,7 +207,7 @@ def test_another_model_is_refused(postgres, schema):
 
 
 def test_schemas_that_are_no_stores(postgres, schema):
-    with pytest.raises(StoreError, match="is not there: it was dropped"):
+    with pytest.raises(StoreError, match="does not exist: it was dropped"):
         PostgresStore(postgres.url, schema=schema)
     postgres.execute(f"CREATE SCHEMA {schema}")
     with pytest.raises(StoreError, match="is not a store of modalhash"):
@@ -268,16 +268,16 @@ def test_damage_is_found(postgres, schema, store):
 
 def test_other_fields_are_searched(postgres, schema, store):
     store.add([record("a", extra={"name": "herring", "title": "red"}), record("b")])
-    assert [store.words("red").tolist(), store.words("herring").tolist()] == [[1], []]
+    assert [store.search_text("red").tolist(), store.search_text("herring").tolist()] == [[1], []]
     with PostgresStore(postgres.url, schema=schema, searched_fields=["name"]) as other:
-        assert [other.words("red").tolist(), other.words("herring").tolist()] == [[], [1]]
+        assert [other.search_text("red").tolist(), other.search_text("herring").tolist()] == [[], [1]]
         assert other.damage() == []
 
 
 def test_a_very_long_text(store):
     long = " ".join(f"word{n}" for n in range(100_000))
     store.add([record("long", text=long), record("b", text="a boat")])
-    assert store.words("word7").tolist() == [1]
+    assert store.search_text("word7").tolist() == [1]
     assert store.get("long", modality="text").text == long
     assert store.damage() == []
 
@@ -291,8 +291,8 @@ def test_words_are_ordered_as_in_sqlite(store, tmp_path):
         sqlite.add(batch)
         for query in ("w1", "w2 w3", "w4 w5 w6", "w7*", "w8 nosuch"):
             for where in (None, Filter.parse("id < 100")):
-                found = store.words(query, where=where, limit=10).tolist()
-                assert found == sqlite.words(query, where=where, limit=10).tolist(), query
+                found = store.search_text(query, where=where, limit=10).tolist()
+                assert found == sqlite.search_text(query, where=where, limit=10).tolist(), query
 
 
 def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
@@ -300,7 +300,7 @@ def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
     store.add([record(f"{n:02}", text="boat", labels=("sea", n), extra={"n": n}) for n in range(30)])
     before, page = list(store.scan()), module._page
 
-    def changed(*arguments, **options):  # somebody else writes between two pages
+    def changed(*arguments, **options):  # another process writes between two pages
         if store.count() < 33:
             store.add([record(f"new-{store.revision().items}")])
             store.remove(texts(f"{29 - store.revision().removals:02}"))
@@ -317,10 +317,10 @@ def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
 def test_after_a_handover_changes_are_refused_on_every_machine(postgres, schema, store):
     store.add([Record("a", "text", b"ab")])
     with PostgresStore(postgres.url, schema=schema) as elsewhere:
-        with store.handover():
+        with store.lock_writes():
             pass
         for change in (lambda: elsewhere.add([Record("b", "text", b"ab")]), lambda: elsewhere.remove([("text", "a")])):
-            with pytest.raises(StoreError, match="a retrained engine has taken its place"):
+            with pytest.raises(StoreError, match="a retrained engine has replaced it"):
                 change()
         assert [each.id for each in elsewhere.scan()] == ["a"]
 
@@ -370,7 +370,7 @@ def test_roles_of_the_page(postgres, schema):
         with PostgresStore(postgres.url_of(writer), schema=schema, model="a") as store:
             store.add([record("a", text="a boat"), record("b")])
             store.remove(texts("b"))
-            assert store.words("boat").tolist() == [1]
+            assert store.search_text("boat").tolist() == [1]
         with pytest.raises(StoreError, match="the role may not do this"):
             PostgresStore(postgres.url_of(writer), schema=f"{schema}_2", n_bits=N_BITS)
         with pytest.raises(StoreError, match="the role may not do this"):

@@ -106,26 +106,26 @@ def test_tidying_leaves_one_segment_of_words(store, path):
     for portion in range(6):
         store.add([record(f"{portion}-{n}", text=f"word{n} {portion}") for n in range(200)])
     assert n_segments() > 1
-    store.tidy()
+    store.optimize()
     assert n_segments() == 1
     assert not store.damage()
     with SqliteStore(path, read_only=True) as reader:
-        reader.tidy()  # nothing that it may do
+        reader.optimize()  # nothing that it may do
 
 
 def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words):
     with SqliteStore(path, n_bits=16) as store:
         store.add([record("a", text="a dinosaur"), record("b", text="a dinosaur")])
-        with pytest.warns(UserWarning, match="has no FTS5, so words are not searched"):
-            assert store.words("dinosaur").tolist() == []
+        with pytest.warns(UserWarning, match="was built without FTS5, so texts are not searched"):
+            assert store.search_text("dinosaur").tolist() == []
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert store.words("dinosaur").tolist() == [], "said once"
+            assert store.search_text("dinosaur").tolist() == [], "said once"
         store.remove(texts("b"))
-        store.tidy()
+        store.optimize()
     without_words.undo()
     with SqliteStore(path) as store:
-        assert store.words("dinosaur").tolist() == [1]
+        assert store.search_text("dinosaur").tolist() == [1]
         store.add([record("c", text="a dinosaur")])
     without_words.setattr("modalhash.store.sqlite.words.has_words", lambda connection: False)
     with SqliteStore(path) as store:
@@ -133,9 +133,9 @@ def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words)
         store.add([record("d", text="a dinosaur")])
     without_words.undo()
     with SqliteStore(path) as store:
-        assert store.words("dinosaur").tolist() == [3, 4]
+        assert store.search_text("dinosaur").tolist() == [3, 4]
         store.remove(texts("c", "d"))
-        assert store.words("dinosaur").tolist() == []
+        assert store.search_text("dinosaur").tolist() == []
         store.check()
 
 
@@ -143,42 +143,42 @@ def test_the_fields_that_are_searched_can_change(path):
     fields = {"title": "a dinosaur", "name": "a heron", "year": 1913}
     with SqliteStore(path, n_bits=16) as store:
         store.add([record("a", extra=fields)])
-        assert [store.words(word).tolist() for word in ("dinosaur", "heron", "1913")] == [[1], [], []]
+        assert [store.search_text(word).tolist() for word in ("dinosaur", "heron", "1913")] == [[1], [], []]
     with SqliteStore(path, searched_fields=["name"]) as store, SqliteStore(path) as other:
         other.add([record("b", extra=fields)])
-        assert [store.words(word).tolist() for word in ("dinosaur", "heron")] == [[], [1, 2]]
+        assert [store.search_text(word).tolist() for word in ("dinosaur", "heron")] == [[], [1, 2]]
     with SqliteStore(path, searched_fields=[]) as store:
-        assert [store.words(word).tolist() for word in ("dinosaur", "heron")] == [[], []]
+        assert [store.search_text(word).tolist() for word in ("dinosaur", "heron")] == [[], []]
         store.remove(texts("a"))
         store.check()
     with SqliteStore(path, searched_fields=("title",)) as store:
-        assert store.words("dinosaur").tolist() == [2]
+        assert store.search_text("dinosaur").tolist() == [2]
 
 
 def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
     monkeypatch.setattr("modalhash.store.sqlite.words.MAX_RANKED", 12)
     store.add([record(f"{n:02}", text="a boat" if n < 14 else "a ship") for n in range(100)])
     store.add([record("x", text="a boat with a dinosaur, boat boat")])
-    assert store.words("a boat with a dinosaur").tolist() == [101]
-    assert store.words("a boat", limit=3).tolist() == [1, 2, 3], "the first that have both"
-    assert store.words("boat", where=Filter.parse("id = x")).tolist() == [101]
+    assert store.search_text("a boat with a dinosaur").tolist() == [101]
+    assert store.search_text("a boat", limit=3).tolist() == [1, 2, 3], "the first that have both"
+    assert store.search_text("boat", where=Filter.parse("id = x")).tolist() == [101]
 
 
 def test_what_is_remembered_of_words_is_forgotten_when_anybody_writes(path, store):
     def found(query, **options):
-        numbers = store.words(query, **options)
+        numbers = store.search_text(query, **options)
         records = store.records(numbers)
         return [records[number].id for number in numbers.tolist()]
 
     store.add([record(f"d{n}", text="other things") for n in range(30)])
     store.add([record("a", text="red boat"), record("b", text="blue car")])
     assert found("red car") == ["a", "b"]
-    assert found("red car", every=True) == []
+    assert found("red car", match_all=True) == []
     store.add([record("c", text="red car")])
-    assert found("red car") == found("red car", every=True) == ["c"]
+    assert found("red car") == found("red car", match_all=True) == ["c"]
     with SqliteStore(path) as other:
         other.remove([("text", "c")])
-        assert found("red car", every=True) == []
+        assert found("red car", match_all=True) == []
         other.add([record("e", text="a red, red car"), record("f", text="red")])
     assert found("red car") == ["e"]
     assert sorted(found("red")) == ["a", "e", "f"]
@@ -187,11 +187,11 @@ def test_what_is_remembered_of_words_is_forgotten_when_anybody_writes(path, stor
 def test_a_common_word_orders_and_finds_nothing(store):
     store.add([record(f"{n:02}", text="a red ship" if n < 40 else "a ship") for n in range(100)])
     store.add([record("x", text="a heron"), record("y", text="a red heron")])
-    assert store.words("red heron").tolist() == [102], "what has all words"
-    assert store.words("heron").tolist() == [101, 102]
+    assert store.search_text("red heron").tolist() == [102], "what has all words"
+    assert store.search_text("heron").tolist() == [101, 102]
     store.add([record("z", text="a dinosaur")])
-    assert store.words("red heron and dinosaur").tolist() == [102], "or else what has most of them"
-    assert len(store.words("red", limit=50)) == 41
+    assert store.search_text("red heron and dinosaur").tolist() == [102], "or else what has most of them"
+    assert len(store.search_text("red", limit=50)) == 41
 
 
 # -- files that are not what they should be
@@ -320,7 +320,7 @@ def test_a_store_that_is_opened_read_only_is_never_changed(path):
         store.add([record("a", text="a red boat")])
     before = path.read_bytes()
     with SqliteStore(path, read_only=True) as store:
-        assert [store.count(), store.words("boat").tolist(), store.n_bits] == [1, [1], 16]
+        assert [store.count(), store.search_text("boat").tolist(), store.n_bits] == [1, [1], 16]
         store.check()
         for change in (lambda: store.add([record("b")]), lambda: store.remove([("text", "a")])):
             with pytest.raises(StoreError, match="opened read-only"):
@@ -337,7 +337,7 @@ def test_a_read_only_store_sees_what_others_add(path):
 
 
 def cannot_open_but_immutable(monkeypatch):
-    """A disk that is read-only: SQLite can make no file beside the store."""
+    """A disk that is read-only: SQLite cannot create a file next to the store."""
     connect = sqlite3.connect
 
     def refuse(database, **options):
@@ -384,7 +384,7 @@ def test_a_backup_is_the_store_of_one_moment(path, tmp_path):
     with SqliteStore(tmp_path / "copy.db") as copy:
         copy.check()
         assert [record.id for record in copy.scan()] == ["a"]
-        assert copy.words("boat").tolist() == [1]
+        assert copy.search_text("boat").tolist() == [1]
 
 
 # -- trouble while writing
@@ -450,7 +450,7 @@ def test_another_process_creates_the_store_between_two_looks(path, monkeypatch, 
 
 
 def test_two_processes_write_at_once(path):
-    """Both also create the store: whoever comes second finds it."""
+    """Both also create the store; the second one finds it."""
     writers = [start(path, name, size=20, batches=15) for name in "ab"]
     for writer in writers:
         writer.communicate()

@@ -241,7 +241,7 @@ class StoreFile(Target):
         for read_only in (True, False):
             with SqliteStore(path, read_only=read_only, timeout=1.0) as store:
                 store.count(), store.labels(), store.modalities(), store.damage()
-                list(store.codes()), list(store.refinements()), store.words("red boat")
+                list(store.codes()), list(store.refinements()), store.search_text("red boat")
                 for record in store.scan():
                     try:
                         store.get(record.id, modality=record.modality)

@@ -439,7 +439,7 @@ class Engine:
             not self._lock.locked()
             and self._revision is not None
             and self._ranker.revision == self._revision
-            and self.store.revision_at_once() == self._revision
+            and self.store.revision_if_ready() == self._revision
         )
 
     def refresh(self) -> None:
@@ -583,7 +583,7 @@ class Engine:
         wanted = list(dict.fromkeys(map(str, ids)))
         names = self.modalities if modality is None else self.check_modalities(modality)
         keys = {id: [(name, id) for name in names] for id in wanted}
-        known = self.store.numbers([key for some in keys.values() for key in some])
+        known = self.store.row_ids([key for some in keys.values() for key in some])
         lost = [id for id, some in keys.items() if not any(key in known for key in some)]
         if lost and missing == "error":
             raise KeyError(
@@ -738,7 +738,7 @@ class Engine:
     def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
         """Return stored items; KeyError for an unknown id, ValueError for one in several modalities."""
         names = self.modalities if modality is None else self.check_modalities(modality)
-        numbers = self.store.numbers((name, id) for id in ids for name in names)
+        numbers = self.store.row_ids((name, id) for id in ids for name in names)
         stored = {record.key: record for record in self.store.records(list(numbers.values())).values()}
         found = []
         for id in ids:

@@ -1,21 +1,19 @@
-"""Clusters and shells: the exact nearest codes without a scan of all, where codes lie around centres (iDistance).
+"""Clusters and shells: exact k nearest codes without a full scan, if codes form clusters (iDistance).
 
-Codes of items with like labels lie near each other. They are therefore put into clusters, each around a centre, and in
-each cluster into shells, by their distance from the centre. The triangle inequality bounds the distance of a query q
-from a code x by those from the centre c, which are known:
+Codes of items with similar labels are near each other. They are assigned to clusters, each with a centre, and within a
+cluster to shells by their distance from the centre. For a query q, a code x and its centre c, the triangle inequality
+bounds the distance:
 
     |d(q, c) − d(x, c)| ≤ d(q, x)
 
-So where the k nearest codes so far are within t of the query, only shells d(q, c) − t to d(q, c) + t of a cluster can
-hold a nearer one. The nearest clusters come first, after which t is small, and most of the others are passed over at
-one look. What is found is exactly what a scan finds, in the same order.
+If the k nearest codes so far are within t of the query, only shells d(q, c) − t to d(q, c) + t of a cluster can contain
+nearer ones. Clusters are visited nearest first, so t soon becomes small and most other clusters are skipped. The hits
+and their order are those of a scan.
 
-This pays where codes lie around centres, and the more codes there are, the more: then the k nearest are nearer. Of
-random codes every shell is as near as any other. Whether it pays is tried when the clusters are made, and a query that
-would have to be compared with an eighth of all codes gets the scan.
-
-A centre is the majority of each bit over its cluster, learned from a sample of the codes; there are up to 2,048. Which
-centre a code belongs to does not matter to what is found, only to how fast.
+The gain grows with the number of codes, because the k nearest are then nearer. It vanishes for random codes, so it is
+measured when the clusters are built, and a query that would be compared with an eighth of all codes falls back to a
+scan. A centre is the bitwise majority of its cluster, learned from a sample; there are up to 2,048. The assignment of
+codes to centres affects only the speed.
 
 Reference: H. V. Jagadish, B. C. Ooi, K.-L. Tan, C. Yu, R. Zhang. iDistance: an adaptive B⁺-tree based indexing method
 for nearest neighbor search. ACM Transactions on Database Systems 30(2), 2005.
@@ -36,20 +34,20 @@ from modalhash.index.layout import CHUNK, GroupRows, PackedRows, decode_hits, to
 from modalhash.index.rebuild import GroupTables, TableView
 from modalhash.index.scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 
-MIN_ROWS = 2**18  # codes below which a scan takes no longer
-MAX_CLUSTERS = 2048  # or twice the root of the number of codes if that is less
-SAMPLED_PER_CLUSTER = 32  # codes from which centres are learned
+MIN_ROWS = 2**18  # codes below which a scan is as fast
+MAX_CLUSTERS = 2048  # or twice the square root of the number of codes if that is less
+SAMPLED_PER_CLUSTER = 32  # codes in the sample from which centres are learned
 MAJORITY_STEPS = 3
-ASSIGNED_AT_ONCE = 2**16  # codes that are one thread's work
-SCANNED_SHARE = 8  # one code in so many may be compared with a query before it gets the scan
-TRIED_QUERIES, TRIED_K = 64, 100  # codes of the group that tell whether clusters pay
-TILE = 16  # queries that are one thread's work
+ASSIGNED_AT_ONCE = 2**16  # codes per task
+SCANNED_SHARE = 8  # a query may be compared with 1 / SCANNED_SHARE of the codes before it falls back to a scan
+TRIED_QUERIES, TRIED_K = 64, 100  # searches that measure whether clusters are faster
+TILE = 16  # queries per task
 MIN_TILES_FOR_THREADS = 4
 NOTHING = np.empty(0, np.int64)
 
 
 def worth_trying(n: int, n_bits: int) -> bool:
-    """Return whether clusters may pay: of few codes, or of codes shorter than a word, they do not."""
+    """Return whether clusters can be faster than a scan; not for few codes, or codes shorter than a word."""
     return n >= MIN_ROWS and np.dtype(word_type(n_bits)).itemsize == 8
 
 
@@ -58,8 +56,8 @@ class ShellTables:
 
     Parameters
     ----------
-    source : Table
-        The rows, at least one, of words of 64 bits.
+    source : PackedRows
+        The rows, at least one, of 64-bit words.
     n_bits : int
         Length of the codes.
     n_threads : int, optional
@@ -67,7 +65,7 @@ class ShellTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, *, n_threads: int | None = None) -> None:
-        from modalhash.index.kernels.shells import assign, fill_shells
+        from modalhash.index.kernels.lookup_tables import assign, fill_shells
 
         self.source, self._n_bits = source, n_bits
         codes = to_rows(source.words, source.n)
@@ -91,34 +89,33 @@ class ShellTables:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the tables, without that of the rows they were built from."""
         arrays = (self._starts, self._codes, self._rows, self._centres, self._radii)
         return sum(array.nbytes for array in arrays)
 
     @property
     def pays(self) -> bool:
-        """Whether most queries like the codes themselves need no scan."""
+        """Whether most queries near the codes need no scan."""
         chunks, columns = np.divmod(np.linspace(0, self.source.n - 1, TRIED_QUERIES).astype(np.int64), CHUNK)
         *_, left_out = self.search(self.source.words[chunks, :, columns], TRIED_K, TRIED_K)
         return bool(left_out.mean() <= 1 / 4)
 
     def search(
-        self, queries: Array, k: int, most: int, gone: Array = NOTHING, *, budget: int | None = None
+        self, queries: Array, k: int, max_hits: int, gone: Array = NOTHING, *, budget: int | None = None
     ) -> tuple[Array, Array, Array, Array]:
-        """Return rows, distances and offsets of the k nearest and their ties, and which queries a scan has to answer.
+        """Return rows, distances and offsets of the k nearest and their ties, and which queries need a scan.
 
         Parameters
         ----------
         queries : (queries, words)
             Codes.
-        k, most : int
-            How many rows at least, and with the tie of the k-th at most.
+        k, max_hits : int
+            Minimum number of rows, and maximum including ties with the k-th.
         gone : int64, optional
-            Rows that do not count any more, ascending.
+            Rows to ignore, ascending.
         budget : int, optional
-            Codes that a query may be compared with before it is left to the scan, by default an eighth of all.
+            Codes that a query may be compared with before it needs a scan, by default an eighth of all.
         """
-        from modalhash.index.kernels.shells import nearest_in_shells
+        from modalhash.index.kernels.lookup_tables import nearest_in_shells
 
         hits, offsets, left_out = nearest_in_shells(
             queries,
@@ -129,7 +126,7 @@ class ShellTables:
             self._rows,
             gone,
             k,
-            most,
+            max_hits,
             self._n_bits,
             self.source.n // SCANNED_SHARE if budget is None else budget,
         )
@@ -137,8 +134,8 @@ class ShellTables:
 
 
 def _learn_centres(codes: Array, n: int) -> Array:
-    """Return ``n`` centres, (words, n), each the majority of those codes of a sample that are nearest to it."""
-    from modalhash.index.kernels.shells import assign
+    """Return ``n`` centres (words, n), each the majority of the sampled codes nearest to it."""
+    from modalhash.index.kernels.lookup_tables import assign
 
     rng = np.random.default_rng(0)
     sample = codes[np.sort(rng.choice(len(codes), min(len(codes), SAMPLED_PER_CLUSTER * n), replace=False))]
@@ -156,13 +153,13 @@ def _learn_centres(codes: Array, n: int) -> Array:
 
 
 class ClusterIndex(GroupTables[ShellTables]):
-    """Clusters for each group of an index, and searches of the nearest that use them where that is faster than a scan.
+    """Clusters per group of an index, and searches that use them where they are faster than a scan.
 
-    The index holds its lock around every method but :meth:`search`, which works on views that never change.
+    The index holds its lock around every method except :meth:`search`, which works on views that never change.
     """
 
     def build(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> int:
-        """Build the clusters of all groups for which they pay; return the bytes that they take."""
+        """Build the clusters of all groups in which they are faster than a scan; return their size in bytes."""
         return self._build_all(groups, n_threads=n_threads)
 
     def search(
@@ -170,14 +167,14 @@ class ClusterIndex(GroupTables[ShellTables]):
         queries: Array,
         views: list[TableView[ShellTables] | AnyTable],
         k: int,
-        most: int,
+        max_hits: int,
         *,
         n_threads: int | None = None,
     ) -> list[RadiusPart]:
-        """Return the k nearest of each query and all as near as the k-th, up to ``most``, in several parts."""
+        """Return the k nearest of each query and all ties with the k-th, up to ``max_hits``, in several parts."""
 
         def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
-            return scan_with_ties(queries, tables, k, most, self._n_bits, n_threads=n_threads)
+            return scan_with_ties(queries, tables, k, max_hits, self._n_bits, n_threads=n_threads)
 
         if not len(queries):
             return []
@@ -186,7 +183,7 @@ class ClusterIndex(GroupTables[ShellTables]):
         for view in views:
             if not isinstance(view, TableView):
                 continue
-            part, left_out = _look_up(queries, view, k, most, n_threads)
+            part, left_out = _look_up(queries, view, k, max_hits, n_threads)
             parts.append(part)
             for chosen, table in ((left_out, view.current), (~left_out, view.added)):
                 if table.n and chosen.any():
@@ -202,12 +199,12 @@ class ClusterIndex(GroupTables[ShellTables]):
 
 
 def _look_up(
-    queries: Array, view: TableView[ShellTables], k: int, most: int, n_threads: int | None
+    queries: Array, view: TableView[ShellTables], k: int, max_hits: int, n_threads: int | None
 ) -> tuple[RadiusPart, Array]:
-    """Return the hits from clusters, and which queries are left to a scan."""
+    """Return the hits from clusters, and which queries need a scan."""
     tables = view.tables
     tiles = tiles_of(queries, TILE)
     n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
-    results = pool_map(tables.search, tiles, repeat(k), repeat(most), repeat(view.stale_rows), n_threads=n_threads)
+    results = pool_map(tables.search, tiles, repeat(k), repeat(max_hits), repeat(view.stale_rows), n_threads=n_threads)
     hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
     return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])

@@ -32,16 +32,16 @@ from modalhash.index.scan import AnyTable, merge_ties, scan_nearest, scan_with_t
 class HammingIndex:
     """Exact search by Hamming distance: add, remove, find the k nearest or all within a radius.
 
-    Hits are in canonical order: by distance, and among equal distances by id. Searches may run from several
-    threads at once, and while others add or remove: each search sees one state from start to end.
+    Hits are in canonical order, by (distance, id). Searches may run in several threads, concurrently with additions and
+    removals; each search sees one state.
 
     Parameters
     ----------
     n_bits : int
         Length of the codes, 1 or more.
     n_threads : int, optional
-        Threads of one large search; by default as many as numba uses (``NUMBA_NUM_THREADS``, or all cores). Small
-        searches run in the calling thread.
+        Threads of one large search; by default those of numba (``NUMBA_NUM_THREADS``, or all cores). Small searches run
+        in the calling thread.
 
     Examples
     --------
@@ -73,18 +73,17 @@ class HammingIndex:
 
     @property
     def groups(self) -> dict[int, int]:
-        """The number of items in each group that has any."""
+        """Number of items in each non-empty group."""
         with self._lock:
             return {group: len(rows) for group, rows in sorted(self._groups.items()) if len(rows)}
 
     @property
     def nbytes(self) -> int:
-        """The bytes that ids and codes take, without the tables of :meth:`build_clusters` and :meth:`build_radius`."""
+        """Bytes of ids and codes, without the tables of :meth:`build_clusters` and :meth:`build_radius`."""
         with self._lock:
             return sum(rows.nbytes for rows in self._groups.values())
 
     def contains(self, ids: Any) -> Array:
-        """Return for each id whether it is in the index."""
         ids = check_ids(ids)
         with self._lock:
             present = np.zeros(len(ids), dtype=bool)
@@ -98,14 +97,14 @@ class HammingIndex:
         Parameters
         ----------
         ids : array-like of int64
-            Distinct ids. One that is in the index already raises, and then nothing is added.
+            Distinct ids. If one is in the index already, ValueError is raised and nothing is added.
         codes : uint8 (n, ceil(n_bits / 8))
             Codes packed as by :func:`modalhash.core.codes.pack`.
         group : int or array-like of int
-            A small number per item (or one for all), e.g. that of its modality. Groups are stored apart: a search in
-            one of them does not read the others.
+            A small integer per item (or one for all), e.g. the number of its modality. A search in one group does not
+            read the others.
         replace : bool
-            Give items whose id is in the index already the new code and group.
+            Replace code and group of items that are in the index already.
         """
         numbers = check_ids(ids)
         rows = pack_words(self._check(codes, "codes", len(numbers)), self.n_bits)
@@ -150,27 +149,26 @@ class HammingIndex:
             return n_removed
 
     def build_radius(self, radius: int | None = 2) -> int:
-        """Build hash tables that answer searches within a small radius without a scan of all codes, still exactly.
+        """Build hash tables for exact searches within a small radius without a scan.
 
         Parameters
         ----------
         radius : int or None
-            The radius to be fast for; searches with another one gain as well where that is possible. None drops the
-            tables.
+            The radius to optimize for; other small radii gain too. None drops the tables.
 
         Returns
         -------
         int
-            The bytes that the tables take beside the index: for codes of 64 bits and radius 2, 12 per item and up to
-            50 million for the starts of buckets. 0 if a scan is faster in every group.
+            Additional bytes: for codes of 64 bits and radius 2, 12 per item and up to 50 million for the starts of
+            buckets. 0 if a scan is faster in every group.
 
         Notes
         -----
-        This is multi-index hashing (:mod:`modalhash.index.radius`): codes within the radius share at least one of
-        a few substrings, nearly or exactly, so only items that do are compared. A query with so many of these that a
-        scan would be faster (more than a 256th of the group) gets the scan. Later additions and removals are
-        respected; once a 32nd of a group has changed, a radius search starts to rebuild its tables in a thread. Until
-        the new ones are there, searches use the old ones, and both take memory.
+        This is multi-index hashing (:mod:`modalhash.index.radius`): codes within the radius share at least one of a few
+        substrings, exactly or nearly, so only items that do are compared. If these are more than a 256th of the group,
+        the query falls back to a scan. Additions and removals are respected; once a 32nd of a group has changed, a
+        radius search starts to rebuild its tables in a thread. Until they are ready, searches use the old ones, and
+        both take memory.
         """
         radius = None if radius is None else min(check_int(radius, "radius", at_least=0), self.n_bits)
         with self._lock:
@@ -180,28 +178,28 @@ class HammingIndex:
             return self._multi_index.build(self._groups, radius)
 
     def build_clusters(self, *, drop: bool = False) -> int:
-        """Put codes that lie around centres into clusters, so that the k nearest are found without a scan; exactly.
+        """Assign codes to clusters, so that exact searches for the k nearest need no scan.
 
         Parameters
         ----------
         drop : bool
-            Forget the clusters instead.
+            Drop the clusters instead.
 
         Returns
         -------
         int
-            The bytes that this takes beside the index: for codes of 64 bits, 12 per item and up to a million. 0 if a
-            scan is faster in every group: of fewer than 262,144 items, of codes of up to 32 bits, of codes that lie
-            anywhere, and where codes repeat so often that each is held once.
+            Additional bytes: for codes of 64 bits, 12 per item and up to a million. 0 if a scan is faster in every
+            group, as for fewer than 262,144 items, for codes of up to 32 bits, for codes without clusters, and for
+            codes that repeat so often that each is stored once.
 
         Notes
         -----
         This is iDistance (:mod:`modalhash.index.clusters`), for :meth:`search` with ``k`` and :meth:`shortlist`: the
-        triangle inequality tells which clusters can hold nearer codes than were found. A query that an eighth of the
-        codes might be near to gets the scan. Later additions and removals are respected; once a 32nd of a group has
+        triangle inequality excludes clusters that cannot contain nearer codes. If more than 1/8 of the codes would have
+        to be compared, the query falls back to a scan. Additions and removals are respected; once a 32nd of a group has
         changed, a search starts to rebuild its clusters in a thread, which takes about half a second per million items.
-        Until the new ones are there, searches use the old ones, and both take memory: another 12 bytes per item. If
-        that fails, there is a RuntimeWarning, and the group is scanned until it has doubled or this is called again.
+        Until they are ready, searches use the old ones, and both take memory: another 12 bytes per item. If the rebuild
+        fails, a RuntimeWarning is issued, and the group is scanned until it has doubled or this method is called again.
 
         Examples
         --------
@@ -233,12 +231,12 @@ class HammingIndex:
         return ids[ascending], codes[ascending]
 
     def _freeze(self) -> dict[int, FrozenRows]:
-        """Return all groups as they are now, as arrays that never change: for a snapshot."""
+        """Return the current state of all groups as arrays that never change, for a snapshot."""
         with self._lock:
             return {group: rows.freeze() for group, rows in sorted(self._groups.items()) if len(rows)}
 
     def _thaw(self, groups: Mapping[int, FrozenRows]) -> None:
-        """Become what was frozen, in an index that is empty."""
+        """Restore a frozen state into an empty index."""
         with self._lock:
             for group, frozen in groups.items():
                 n_words = pack_words(np.empty((0, n_bytes(self.n_bits)), np.uint8), self.n_bits).shape[1]
@@ -260,17 +258,17 @@ class HammingIndex:
         query_codes : uint8 (queries, ceil(n_bits / 8))
             Packed codes.
         k, radius : int
-            Exactly one of the two: how many items, or up to which distance (inclusive).
+            Exactly one of the two: number of items, or maximum distance (inclusive).
         ids : array-like of int64, optional
-            Search only among these; ids that are not in the index are ignored.
+            Search only among these; unknown ids are ignored.
         group : int or several, optional
             Search only in these groups.
 
         Returns
         -------
         Hits
-            With ``k``: arrays (queries, k), padded with -1 where there are fewer than k items. With ``radius``:
-            flat arrays and offsets.
+            With ``k``: arrays (queries, k), padded with -1 if there are fewer than k items. With ``radius``: flat
+            arrays and offsets.
         """
         if (k is None) == (radius is None):
             raise ValueError(f"got k={k} and radius={radius}; expected one of them")
@@ -291,18 +289,18 @@ class HammingIndex:
         return merge_within(parts, len(queries))
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> Hits:
-        """Return the k nearest items of each query with the whole tie of the k-th, from one scan.
+        """Return the k nearest items of each query and all ties with the k-th, from one scan.
 
         Parameters
         ----------
         query_codes : uint8 (queries, ceil(n_bits / 8))
             Packed codes.
         k : int
-            How many items at least, where there are as many.
-        most : int
-            How many at most, k or more: of a larger tie the first by id.
+            Minimum number of items, if there are that many.
+        max_hits : int
+            Maximum number of items, at least k; from a larger tie the first by id are taken.
         ids, group : optional
             As for :meth:`search`.
 
@@ -315,33 +313,20 @@ class HammingIndex:
         --------
         >>> index = HammingIndex(n_bits=8)
         >>> index.add([1, 2, 3, 4], np.array([[7], [3], [5], [0]], dtype=np.uint8))
-        >>> index.shortlist(np.array([[7]], dtype=np.uint8), k=2, most=10)[0][0].tolist()
+        >>> index.shortlist(np.array([[7]], dtype=np.uint8), k=2, max_hits=10)[0][0].tolist()
         [1, 2, 3]
         """
         k = check_int(k, "k", at_least=1)
-        most = check_int(most, "most", at_least=k)
+        max_hits = check_int(max_hits, "max_hits", at_least=k)
         queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
         if self._clusters.is_built and ids is None:
-            return merge_ties(self._in_clusters(queries, k, most, group), len(queries), k, most)
+            return merge_ties(self._in_clusters(queries, k, max_hits, group), len(queries), k, max_hits)
         tables = self._tables(ids, group)
-        parts = scan_with_ties(queries, tables, k, most, self.n_bits, n_threads=self.n_threads)
-        return merge_ties(parts, len(queries), k, most)
+        parts = scan_with_ties(queries, tables, k, max_hits, self.n_bits, n_threads=self.n_threads)
+        return merge_ties(parts, len(queries), k, max_hits)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
-        """Return the distance of each of some items from one query; -1 for ids that are not in the index.
-
-        Parameters
-        ----------
-        query_code : uint8 (ceil(n_bits / 8),)
-            A packed code.
-        ids : array-like of int64
-            The items, in any order.
-        group : int or several, optional
-            Look only in these groups.
-
-        Returns
-        -------
-        int32 (ids,)
+        """Return the int32 distances of some items, in any order, from one query; -1 for unknown ids.
 
         Examples
         --------
@@ -361,10 +346,12 @@ class HammingIndex:
         self._multi_index.record_changes(group, ids)
         self._clusters.record_changes(group, ids)
 
-    def _in_clusters(self, queries: Array, k: int, most: int, group: int | Collection[int] | None) -> list[RadiusPart]:
+    def _in_clusters(
+        self, queries: Array, k: int, max_hits: int, group: int | Collection[int] | None
+    ) -> list[RadiusPart]:
         with self._lock:
             views = self._clusters.views(self._chosen(group))
-        return self._clusters.search(queries, views, k, most, n_threads=self.n_threads)
+        return self._clusters.search(queries, views, k, max_hits, n_threads=self.n_threads)
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What every index does, and what its searches return."""
+"""The ``Index`` protocol, search results, and the functions that check ids and merge hits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from modalhash.core.typing import Array, Codes
 
-PADDING = -1  # fills rows of Hits where there are fewer than k items
-RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets: the hits of all queries in one part of a database
+PADDING = -1  # fills rows of Hits if there are fewer than k items
+RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets of the hits in one part of a database
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Ids and distances of the items that a search returns, ordered by (distance, id) for each query.
+    """Ids and distances of the items found, ordered by (distance, id) for each query.
 
-    After ``search(k=…)`` both arrays are ``(queries, k)``; where there are fewer than k items, the rest of a row is -1.
-    An id may be any integer, so only the distance -1 marks padding. After ``search(radius=…)`` both are flat, and the
-    hits of query i are at ``offsets[i]:offsets[i + 1]``. In both cases ``hits[i]`` returns the ids and distances of
-    query i without padding.
+    After ``search(k=…)`` both arrays are ``(queries, k)``, padded with -1 if there are fewer than k items. An id may be
+    any integer, so only the distance -1 marks padding. After ``search(radius=…)`` both are flat, and the hits of query
+    i are at ``offsets[i]:offsets[i + 1]``. In both cases ``hits[i]`` returns the ids and distances of query i without
+    padding.
     """
 
     ids: Array
@@ -45,25 +45,24 @@ class Hits:
 class Index(Protocol):
     """Packed codes in memory, searched by Hamming distance.
 
-    Items are int64 ids with a code and a group, a small number such as that of their modality. Hits are ordered by
-    distance, and among equal distances by id. Searches may run from several threads at once, and while others add or
-    remove. :class:`~modalhash.index.hamming.HammingIndex` documents the parameters.
+    Items are int64 ids with a code and a group, a small integer such as the number of their modality. Hits are ordered
+    by (distance, id). Searches may run in several threads, concurrently with additions and removals.
+    :class:`~modalhash.index.HammingIndex` documents the parameters.
     """
 
     n_bits: int
 
-    def __len__(self) -> int:
-        """Return the number of items."""
+    def __len__(self) -> int: ...
 
     @property
     def groups(self) -> dict[int, int]:
-        """The number of items in each group that has any."""
+        """Number of items in each non-empty group."""
 
     def contains(self, ids: Any) -> Array:
         """Return for each id whether it is in the index."""
 
     def add(self, ids: Any, codes: Codes, *, group: Any = 0, replace: bool = False) -> None:
-        """Add items; raise, and add nothing, if an id is there already and ``replace`` is false."""
+        """Add items; if an id is in the index and ``replace`` is false, raise and add nothing."""
 
     def remove(self, ids: Any, *, missing: str = "error") -> int:
         """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
@@ -80,16 +79,16 @@ class Index(Protocol):
         """Return the k nearest items of each query, or all within a radius."""
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> Hits:
-        """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
+        """Return the k nearest items of each query and all ties with the k-th, at most ``max_hits``."""
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
-        """Return the distance of each of some items from one query; -1 for ids that are not in the index."""
+        """Return the distances of some items from one query; -1 for unknown ids."""
 
 
 def check_ids(ids: Any) -> Array:
-    """Return ids as int64, or raise if they are not a row of integers that fit."""
+    """Return ids as int64, or raise if they are not a 1-D array of integers that fit."""
     numbers = np.asarray(list(ids) if isinstance(ids, set | frozenset | range) else ids)
     if numbers.size == 0:
         numbers = numbers.reshape(-1).astype(np.int64)
@@ -101,7 +100,7 @@ def check_ids(ids: Any) -> Array:
 
 
 def distinct_ids(ids: Any) -> Array:
-    """Return checked ids in ascending order, each once; those that are so already, as a store gives them, at once."""
+    """Return checked ids, ascending and distinct; no sorting if they already are."""
     numbers = check_ids(ids)
     if np.all(numbers[1:] > numbers[:-1]):
         return numbers
@@ -110,7 +109,7 @@ def distinct_ids(ids: Any) -> Array:
 
 
 def check_groups(group: Any, n: int | None) -> Array:
-    """Return group numbers as int64, one per item if there are ``n`` of them; raise if they are not integers ≥ 0."""
+    """Return group numbers as int64, one per item if ``n`` is given; raise if they are not integers ≥ 0."""
     numbers = np.asarray(list(group) if isinstance(group, set | frozenset) else group)
     if not (np.issubdtype(numbers.dtype, np.integer) or numbers.size == 0) or (numbers.size and numbers.min() < 0):
         raise ValueError(f"group: got {group!r}; expected integers ≥ 0")
@@ -123,9 +122,9 @@ def check_groups(group: Any, n: int | None) -> Array:
 
 
 def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, ordered: bool = True) -> Hits:
-    """Return the k nearest of several parts of a database, each given as ids and distances (queries, up to k).
+    """Return the k nearest of several parts, each given as ids and distances (queries, up to k).
 
-    ``ordered`` says that each part is in canonical order already, so that a single one needs no sorting.
+    ``ordered`` says that each part is in canonical order, so that a single part needs no sorting.
     """
     if len(parts) == 1 and ordered:
         ids, distances = parts[0]
@@ -142,7 +141,7 @@ def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, o
 
 
 def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
-    """Return the hits of all parts of a database together, in canonical order for each query."""
+    """Return the hits of all parts in canonical order for each query."""
     if len(parts) == 1:
         return Hits(*parts[0])
     counts = np.zeros((len(parts), n_queries), dtype=np.int64)
@@ -155,17 +154,17 @@ def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
     return Hits(ids[order], distances[order], offsets_of(counts.sum(axis=0)))
 
 
-def cut_ties(hits: Hits, k: int, most: int) -> Hits:
-    """Return of each query's hits the k nearest and all that are as near as the k-th, at most ``most``."""
+def cut_ties(hits: Hits, k: int, max_hits: int) -> Hits:
+    """Return the k nearest hits of each query and all ties with the k-th, at most ``max_hits``."""
     found = [hits[query] for query in range(len(hits))]
-    sizes = [min(most, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
+    sizes = [min(max_hits, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
     ids = [np.empty(0, np.int64), *(ids[:n] for (ids, _), n in zip(found, sizes, strict=True))]
     distances = [np.empty(0, np.int32), *(near[:n] for (_, near), n in zip(found, sizes, strict=True))]
     return Hits(np.concatenate(ids), np.concatenate(distances), offsets_of(np.array(sizes, dtype=np.int64)))
 
 
 def padded_hits(hits: Hits, k: int) -> Hits:
-    """Return flat hits, at most k of each query, as arrays (queries, k)."""
+    """Return flat hits, at most k per query, as arrays (queries, k)."""
     assert hits.offsets is not None
     sizes = np.diff(hits.offsets)
     filled = np.arange(k) < sizes[:, None]
@@ -176,7 +175,7 @@ def padded_hits(hits: Hits, k: int) -> Hits:
 
 
 def for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
-    """Return the hits of the chosen queries as those of all, none for the others."""
+    """Return the hits of the chosen queries as hits of all queries, empty for the others."""
     ids, distances, offsets = part
     counts = np.zeros(len(chosen), dtype=np.int64)
     counts[chosen] = np.diff(offsets)
@@ -184,5 +183,5 @@ def for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
 
 
 def offsets_of(counts: Array) -> Array:
-    """Return where each query's hits begin in a flat array, and where the last one's end."""
+    """Return the start of each query's hits in a flat array, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

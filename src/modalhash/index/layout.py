@@ -1,13 +1,11 @@
-"""The codes of one group in ascending order of id, in the layouts that :mod:`modalhash.index.kernels.scans` scans.
+"""The codes of one group in ascending order of id, in the layouts of ``kernels/README.md``.
 
-Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. In a :class:`PackedRows`
-each row is an item. Where many items have the same code, as learned codes of items with the same labels do, a
-:class:`DistinctCodes` holds each code once with its items behind it, and a scan costs as much as there are codes, not
-items.
+In a :class:`PackedRows` each row is an item. If many items share a code, as learned codes of items with the same labels
+do, a :class:`DistinctCodes` holds each code once, so that the cost of a scan depends on the number of distinct codes.
 
-Most changes are cheap and deferred: ids above all others are appended, other new rows are held beside the arrays,
-removed rows are only marked. :meth:`GroupRows.tables` applies what was deferred by making new arrays; arrays that were
-handed out never change, so that a search under way sees one state from start to end.
+Most changes are cheap and deferred: ids above all others are appended, other new rows are kept in a dict, removed rows
+are only marked. :meth:`GroupRows.tables` applies deferred changes to new arrays. Returned arrays never change, so that
+each search sees one state.
 """
 
 from __future__ import annotations
@@ -17,37 +15,34 @@ from typing import NamedTuple
 import numpy as np
 
 from modalhash.core.typing import Array, Codes
-from modalhash.index.kernels.dispatch import compiled_is_worthwhile
+from modalhash.index.kernels import compiled_is_worthwhile
 
-CHUNK = 128  # codes that a kernel compares together
-ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
-MIN_DEFERRED = 4096  # rows out of order that may be held beside the arrays, or an eighth of the group if that is more
-MIN_NUMBERED = 16384  # rows below which a scan of all of them takes no time
-ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeTable takes no more memory than a Table
-
-
-SORT_WORK = 32  # what numpy takes to sort a word, in words to compare
-NO_STARTS = np.empty(0, np.int64)  # of the codes of a :class:`PackedRows`: every row is one item
+CHUNK = 128  # codes per chunk
+ROW_BITS = np.uint64(40)  # low bits of an encoded hit; the distance is above, so that hits sort by (distance, row)
+MIN_DEFERRED = 4096  # deferred rows, or an eighth of the group if that is more
+MIN_NUMBERED = 16384  # rows below which codes are not deduplicated
+ITEMS_PER_CODE = 16  # mean from which DistinctCodes takes no more memory than PackedRows
+SORT_WORK = 32  # time of numpy to sort a word, in words compared
+NO_STARTS = np.empty(0, np.int64)  # of PackedRows: every row is one item
 
 
 class PackedRows(NamedTuple):
-    """Rows ready to be searched: ids in ascending order, and codes in chunks, whose first ``n`` rows are filled."""
+    """Ids in ascending order and codes in chunks, of which the first ``n`` rows are filled."""
 
     ids: Array
     words: Array
     n: int
 
     def chunks(self, first: int, last: int) -> PackedRows:
-        """Return the rows of chunks ``first`` to ``last``, without copying them."""
+        """Return the rows of chunks ``first`` to ``last`` without copying."""
         start, stop = first * CHUNK, min(self.n, last * CHUNK)
         return PackedRows(self.ids[start:stop], self.words[first:last], stop - start)
 
     def contains(self, ids: Array) -> Array:
-        """Return for each id whether it is here."""
         return find_sorted(self.ids[: self.n], ids)[1]
 
     def select(self, ids: Array) -> PackedRows:
-        """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
+        """Return a table of the rows with these ids (ascending, distinct)."""
         rows, present = find_sorted(self.ids[: self.n], ids)
         rows = rows[present]
         if len(rows) == self.n:
@@ -57,36 +52,33 @@ class PackedRows(NamedTuple):
 
 
 class DistinctCodes(NamedTuple):
-    """Rows ready to be searched, each distinct code once, in the order of its first row."""
+    """Each distinct code once, in the order of its first row, with the rows that have it."""
 
     first_id: int
     offsets: Array
-    """The ids less ``first_id``, ascending, as uint32; or the ids themselves if they lie too far apart, less 0."""
+    """Ids minus ``first_id``, ascending, as uint32; int64 ids and ``first_id`` 0 if their range is too large."""
     numbers: Array
-    """The code of each row, by its number."""
+    """Position of each row's code."""
     words: Array
     n_codes: int
     starts: Array
-    """The rows of code c are ``rows[starts[c]:starts[c + 1]]``, ascending."""
+    """Rows of code c are ``rows[starts[c]:starts[c + 1]]``, ascending."""
     rows: Array
 
     @property
     def n(self) -> int:
-        """The number of rows behind the codes that are here."""
+        """Number of rows of these codes."""
         return int(self.starts[-1] - self.starts[0])
 
     @property
     def ids(self) -> Array:
-        """The ids of all rows."""
         return self.ids_of(slice(None))
 
     @property
     def last_id(self) -> int:
-        """The largest id."""
         return self.first_id + int(self.offsets[-1])
 
     def ids_of(self, rows: Array | slice) -> Array:
-        """Return the ids of some rows."""
         return self.offsets[rows].astype(np.int64) + self.first_id
 
     def codes(self) -> Array:
@@ -94,19 +86,19 @@ class DistinctCodes(NamedTuple):
         return to_rows(self.words, self.n_codes)[self.numbers]
 
     def chunks(self, first: int, last: int) -> DistinctCodes:
-        """Return the codes of chunks ``first`` to ``last`` with the rows behind them, without copying any."""
+        """Return the codes of chunks ``first`` to ``last`` with their rows, without copying."""
         start, stop = first * CHUNK, min(self.n_codes, last * CHUNK)
         return self._replace(words=self.words[first:last], n_codes=stop - start, starts=self.starts[start : stop + 1])
 
     def find(self, ids: Array) -> tuple[Array, Array]:
-        """Return the row of each id, and whether it is here at all."""
+        """Return the row of each id, and whether it is present."""
         possible = (ids >= self.first_id + int(self.offsets[0])) & (ids <= self.last_id)
         wanted = np.where(possible, ids, self.last_id) - self.first_id
         rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
         return rows, present & possible
 
     def keep(self, kept: Array) -> DistinctCodes:
-        """Return the table of the rows that are ``kept`` (bool), without comparing codes; those without rows go."""
+        """Return the table of the ``kept`` rows (bool) without comparing codes; codes without rows are dropped."""
         numbers, offsets = self.numbers[kept], self.offsets[kept]
         starts, rows = items_by_code(numbers, self.n_codes, self.rows.dtype)
         present = np.flatnonzero(np.diff(starts))
@@ -122,7 +114,7 @@ class DistinctCodes(NamedTuple):
         return DistinctCodes(self.first_id, offsets, numbers, words, len(order), starts, rows)
 
     def select(self, ids: Array) -> PackedRows:
-        """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
+        """Return a table of the rows with these ids (ascending, distinct)."""
         rows, present = self.find(ids)
         rows = rows[present]
         chunk, column = np.divmod(self.numbers[rows].astype(np.int64), CHUNK)
@@ -131,19 +123,19 @@ class DistinctCodes(NamedTuple):
 
 
 class FrozenRows(NamedTuple):
-    """The rows of one group at one moment: those whose codes are numbered, and those since, or all."""
+    """One state of a group: rows of distinct codes, and later rows or all rows."""
 
     base: DistinctCodes | None
     table: PackedRows | None
     n_tried: int
-    """Rows when it was last tried whether codes repeat."""
+    """Number of rows at the last attempt to deduplicate codes."""
 
 
 class GroupRows:
-    """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does.
+    """The rows of one group, which change. Callers hold the lock of the index.
 
-    What was there when codes were numbered last is a :class:`DistinctCodes`, if they repeat; the rows since, whose ids
-    are larger, or else all rows, are a :class:`PackedRows`. A row is counted through both.
+    If codes repeat, the rows at the last deduplication are a :class:`DistinctCodes`, and later rows, whose ids are
+    larger, a :class:`PackedRows`. Otherwise all rows are a :class:`PackedRows`. Row numbers run through both.
     """
 
     def __init__(self, n_words: int, dtype: type[np.unsignedinteger]) -> None:
@@ -151,14 +143,14 @@ class GroupRows:
         self._ids = np.empty(0, dtype=np.int64)
         self._words = new_words(0, n_words, np.dtype(dtype))
         self._n = 0
-        self._rows_at_last_dedup = 0  # rows when codes were looked at last
+        self._rows_at_last_dedup = 0
         self._removed: Array | None = None
         self._n_removed = 0
         self._deferred: dict[int, Array] = {}
 
     @classmethod
     def of_tables(cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows) -> GroupRows:
-        """Return the rows that :meth:`freeze` gave, without copying them; room after those of the table is used."""
+        """Return the rows of :meth:`freeze` without copying; spare capacity of the table is used."""
         rows = cls(n_words, dtype)
         rows._base, rows._rows_at_last_dedup = frozen.base, frozen.n_tried
         if frozen.table is not None:
@@ -166,7 +158,7 @@ class GroupRows:
         return rows
 
     def freeze(self) -> FrozenRows:
-        """Return all rows as they are now, as arrays that never change up to their number of rows."""
+        """Return all current rows as arrays that never change up to their number of rows."""
         tables = self.tables()
         base = next((table for table in tables if isinstance(table, DistinctCodes)), None)
         table = next((table for table in tables if isinstance(table, PackedRows)), None)
@@ -177,7 +169,7 @@ class GroupRows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that ids and codes take, without rows that are held beside the arrays."""
+        """Bytes of ids and codes, without deferred rows."""
         base = () if self._base is None else (part for part in self._base if isinstance(part, np.ndarray))
         return sum(part.nbytes for part in (self._ids, self._words, *base))
 
@@ -186,7 +178,6 @@ class GroupRows:
         return 0 if self._base is None else self._base.n
 
     def contains(self, ids: Array) -> Array:
-        """Return for each id whether it is here."""
         rows, present = self._find(ids)
         if self._removed is not None:
             present[present] = ~self._removed[rows[present]]
@@ -195,7 +186,7 @@ class GroupRows:
         return present
 
     def add(self, ids: Array, codes: Array) -> None:
-        """Add rows whose ids ascend and are not here."""
+        """Add rows with new ids in ascending order."""
         if not len(ids):
             return
         if not self._deferred and ids[0] > self._last_id():
@@ -206,7 +197,7 @@ class GroupRows:
             self._rebuild(ids, codes)
 
     def remove(self, ids: Array) -> Array:
-        """Remove those of ``ids`` that are here, and return for each id whether it was."""
+        """Remove ids and return for each whether it was present."""
         here = self.contains(ids)
         for number in ids[here].tolist() if self._deferred else ():
             self._deferred.pop(number, None)
@@ -220,7 +211,7 @@ class GroupRows:
         return here
 
     def tables(self) -> list[PackedRows | DistinctCodes]:
-        """Return all rows as they are now, with deferred changes applied."""
+        """Apply deferred changes and return all rows."""
         grown = self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8)
         if self._n_removed and not (self._deferred or grown):
             self._drop_removed()
@@ -234,13 +225,13 @@ class GroupRows:
         return tables
 
     def _last_id(self) -> float:
-        """Return the largest id of the arrays; minus infinity without any."""
+        """Return the largest id in the arrays, or minus infinity."""
         if self._n:
             return int(self._ids[self._n - 1])
         return -np.inf if self._base is None else self._base.last_id
 
     def _find(self, ids: Array) -> tuple[Array, Array]:
-        """Return the row of each id, and whether it is in the arrays at all."""
+        """Return the row of each id, and whether it is in the arrays."""
         rows, present = find_sorted(self._ids[: self._n], ids)
         if self._base is None:
             return rows, present
@@ -263,7 +254,7 @@ class GroupRows:
         self._n = stop
 
     def _rebuild(self, *new: Array) -> None:
-        """Make new arrays without removed rows and with the deferred ones, and with ``new`` (ids and codes)."""
+        """Create new arrays without removed rows and with deferred ones and ``new`` (ids, codes)."""
         ids, codes = self._ids[: self._n], to_rows(self._words, self._n)
         if self._base is not None:
             ids, codes = np.concatenate([self._base.ids, ids]), np.concatenate([self._base.codes(), codes])
@@ -285,7 +276,7 @@ class GroupRows:
             self._set_table(ids, codes)
 
     def _drop_removed(self) -> None:
-        """Take removed rows out of a table of codes, if enough are left; a table of items is left as it is."""
+        """Drop removed rows from distinct codes if enough rows are left; otherwise do nothing."""
         if self._base is None or self._removed is None:
             return
         kept = ~self._removed[: self._base.n]
@@ -299,7 +290,6 @@ class GroupRows:
         self._removed, self._n_removed = None, 0
 
     def _set_table(self, ids: Array, codes: Array) -> None:
-        """Make these rows the table of items."""
         capacity = chunks_for(len(ids))
         self._words = to_chunks(codes, capacity)
         self._ids = np.zeros(capacity * CHUNK, dtype=np.int64)
@@ -307,7 +297,7 @@ class GroupRows:
         self._ids[: self._n] = ids
 
     def _number_codes(self, ids: Array, codes: Array) -> bool:
-        """Hold each code of these rows, all that there are, once if they repeat; return whether they do."""
+        """Store each code of all rows once if codes repeat; return whether they do."""
         self._rows_at_last_dedup = len(ids)
         table = number_rows(ids, codes)
         if table is None:
@@ -318,7 +308,7 @@ class GroupRows:
 
 
 def number_rows(ids: Array, codes: Array) -> DistinctCodes | None:
-    """Return rows (ids ascending) with each distinct code once, or None if codes are too many for that to gain."""
+    """Return rows (ids ascending) as distinct codes, or None if there are too many to gain from it."""
     n = len(ids)
     numbered = _first_rows(codes, n // ITEMS_PER_CODE)
     if numbered is None:
@@ -335,9 +325,9 @@ def number_rows(ids: Array, codes: Array) -> DistinctCodes | None:
 
 
 def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
-    """Return the first row of each distinct code, ascending, and the number of each row's code among them.
+    """Return the first row of each distinct code, ascending, and each row's position among them.
 
-    None if there are more than ``most``.
+    None if there are more than ``most`` distinct codes.
     """
     codes = np.ascontiguousarray(codes)
     if compiled_is_worthwhile(SORT_WORK * codes.size):
@@ -358,7 +348,7 @@ def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
 
 
 def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-    """Return rows sorted by the number of their code: where those of each code begin, and the rows as ``dtype``."""
+    """Return rows sorted by code: the start of each code's rows, and the rows as ``dtype``."""
     if compiled_is_worthwhile(SORT_WORK * len(numbers)):
         from modalhash.core.bit_kernels import fill_items
 
@@ -370,7 +360,7 @@ def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> 
 
 
 def word_type(n_bits: int) -> type[np.unsignedinteger]:
-    """Return the type of a code's words. Short codes get short words: more of them fit a vector instruction."""
+    """Return the word type of a code; short codes get short words, so that more fit a vector register."""
     for dtype in (np.uint16, np.uint32):
         if n_bits <= 8 * np.dtype(dtype).itemsize:
             return dtype
@@ -387,12 +377,11 @@ def pack_words(codes: Codes, n_bits: int) -> Array:
 
 
 def chunks_for(n: int) -> int:
-    """Return how many chunks ``n`` rows take."""
     return -(-n // CHUNK)
 
 
 def new_words(n_chunks: int, n_words: int, dtype: np.dtype[np.unsignedinteger]) -> Array:
-    """Return zeros whose chunks begin at a cache line: a vector that spans two lines costs twice."""
+    """Return zeroed chunks aligned to cache lines, because a vector that spans two lines costs twice."""
     size = n_chunks * n_words * CHUNK * dtype.itemsize
     space = np.zeros(size + 64, dtype=np.uint8)
     start = -space.ctypes.data % 64
@@ -400,19 +389,19 @@ def new_words(n_chunks: int, n_words: int, dtype: np.dtype[np.unsignedinteger]) 
 
 
 def to_chunks(rows: Array, n_chunks: int) -> Array:
-    """Return rows ``(n, words)`` in ``n_chunks`` chunks, of which the last ones may stay empty."""
+    """Return rows ``(n, words)`` in ``n_chunks`` chunks, of which the last may stay empty."""
     words = new_words(n_chunks, rows.shape[1], rows.dtype)
     write_rows(words, 0, rows)
     return words
 
 
 def to_rows(words: Array, n: int) -> Array:
-    """Return the first ``n`` rows of chunks, as ``(n, words)``."""
+    """Return the first ``n`` rows of chunks as ``(n, words)``."""
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, words.shape[1])[:n]
 
 
 def write_rows(words: Array, start: int, rows: Array) -> None:
-    """Write rows ``(n, words)`` into chunks from row ``start`` on: what completes a chunk, whole chunks, the rest."""
+    """Write rows ``(n, words)`` into chunks from row ``start`` on."""
     chunk, column = divmod(start, CHUNK)
     head = min(len(rows), -start % CHUNK)
     if head:
@@ -426,13 +415,13 @@ def write_rows(words: Array, start: int, rows: Array) -> None:
 
 
 def decode_hits(hits: Array) -> tuple[Array, Array]:
-    """Return the rows and the distances of hits that a kernel has encoded, see :data:`ROW_BITS`."""
+    """Return the rows and distances of encoded hits (:data:`ROW_BITS`)."""
     rows = hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))
     return rows.astype(np.int64), (hits >> ROW_BITS).astype(np.int32)
 
 
 def find_sorted(ascending: Array, wanted: Array) -> tuple[Array, Array]:
-    """Return the row of each of ``wanted`` in ``ascending``, and whether it is there at all."""
+    """Return the position of each of ``wanted`` in ``ascending``, and whether it is present."""
     rows = np.searchsorted(ascending, wanted)
     present = rows < len(ascending)
     present[present] = ascending[rows[present]] == wanted[present]

@@ -1,22 +1,18 @@
 """Multi-index hashing: exact radius search without a scan of the database (Norouzi, Punjani and Fleet, 2012).
 
-A hash table of whole codes would have to be looked up at every code within radius r of the query: for 64 bits and r = 4
-that takes 679,121 lookups, nearly all of them in empty buckets. Instead, each code is cut into m substrings, and there
-is a hash table for each: the rows sorted by the value of that substring, so that the rows with one value, a bucket,
-lie together.
+A hash table of whole codes would need a lookup for every code within radius r of the query: 679,121 lookups for 64 bits
+and r = 4, nearly all in empty buckets. Instead, each code is cut into m substrings, with a hash table for each: the
+rows sorted by the value of that substring, where the rows with one value form a bucket.
 
 If two codes differ in at most r bits, and Σ (rᵢ + 1) > r, then for at least one i their substrings i differ in at most
-rᵢ bits: otherwise they would differ in Σ (rᵢ + 1) bits or more. So a search looks up, in each table i, the values
+rᵢ bits; otherwise they would differ in Σ (rᵢ + 1) bits or more. So a search looks up, in each table i, the values
 within rᵢ of the query's substring. The rows in those buckets are the candidates, which include every row within r; the
-distance of the whole codes, computed for each candidate, tells the hits from the rest. For r = 2 and m = 3 all rᵢ are
-0: three lookups a query.
+distance of the whole codes then selects the hits. For r = 2 and m = 3 all rᵢ are 0, which takes three lookups per
+query.
 
-How many substrings are best depends on the number of rows: few long ones take many lookups in nearly empty buckets,
-many short ones take few lookups in full buckets. Where lookups and candidates together would take longer than a scan,
-which is known of a radius beforehand and of a query after its lookups, the query gets the scan.
-
-This module follows that order: how codes are cut, the tables of rows that never change, and the radius search over all
-groups of an index.
+The best m depends on the number of rows: few long substrings take many lookups in nearly empty buckets, many short ones
+few lookups in full buckets. A query falls back to a scan if lookups and candidates would take longer, which is known
+for a radius in advance and for a query after its lookups.
 
 Reference: M. Norouzi, A. Punjani, D. J. Fleet. Fast search in Hamming space with multi-index hashing. CVPR 2012.
 """
@@ -37,20 +33,20 @@ from modalhash.index.layout import GroupRows, PackedRows, decode_hits, word_type
 from modalhash.index.rebuild import GroupTables, TableView
 from modalhash.index.scan import AnyTable, scan_within, stack_tiles, tiles_of
 
-MAX_SUBSTRINGS = 4  # each takes 4 bytes per row
-MAX_SUBSTRING_BITS = 26  # a table takes 4 bytes for each value of its substring
-SCANNED_PER_LOOKUP = 256  # codes of 64 bits that a scan passes in the time of one lookup or candidate; more if shorter
-MIN_TILES_FOR_THREADS = 4  # lookups of fewer tiles of queries take less time than handing them to threads
+MAX_SUBSTRINGS = 4  # 4 bytes per row each
+MAX_SUBSTRING_BITS = 26  # 4 bytes per value of the substring
+SCANNED_PER_LOOKUP = 256  # 64-bit codes scanned in the time of one lookup or candidate; more if shorter
+MIN_TILES_FOR_THREADS = 4  # with fewer tiles of queries, threads cost more than they save
 
 
-# -- how codes are cut
+# -- substrings
 
 
 def _plan(n: int, n_bits: int, radius: int) -> tuple[float, list[int]]:
     """Choose the substrings for a search of ``n`` random codes.
 
-    Returns the expected number of lookups and candidates of a query, and the lengths of the substrings. A substring
-    is no longer than the logarithm of ``n``, where there is about one row per bucket; bits beyond that are not used.
+    Returns the expected number of lookups and candidates per query, and the lengths of the substrings. A substring is
+    at most log₂ ``n`` bits long, which gives about one row per bucket; further bits are not used.
     """
     longest = min(MAX_SUBSTRING_BITS, max(1, ceil(log2(n))))
     plans = []
@@ -64,29 +60,29 @@ def _plan(n: int, n_bits: int, radius: int) -> tuple[float, list[int]]:
 
 
 def _substring_radii(radius: int, lengths: list[int]) -> list[int]:
-    """Return the radius rᵢ of each substring, with Σ (rᵢ + 1) = radius + 1; −1 if it need not be looked up."""
+    """Return the radius rᵢ of each substring, with Σ (rᵢ + 1) = radius + 1; −1 if it needs no lookup."""
     share, rest = divmod(radius + 1, len(lengths))
     return [min(share + (i < rest) - 1, length) for i, length in enumerate(lengths)]
 
 
 def _ball_size(length: int, radius: int) -> int:
-    """Return how many values of ``length`` bits differ from a given one in up to ``radius``."""
+    """Return the number of values of ``length`` bits within ``radius`` of a given one."""
     return sum(comb(length, k) for k in range(radius + 1))
 
 
 @lru_cache(maxsize=16)
 def _flip_masks(length: int, radius: int) -> Array:
-    """Return all values of ``length`` bits of which up to ``radius`` are set: what to flip for a lookup."""
+    """Return all values of ``length`` bits with up to ``radius`` bits set."""
     single = np.uint64(1) << np.arange(length, dtype=np.uint64)
     levels = [np.zeros(1 if radius >= 0 else 0, dtype=np.uint64)]
     for _ in range(radius):
-        above = single[None, :] > levels[-1][:, None]  # a bit above the highest that is set
+        above = single[None, :] > levels[-1][:, None]  # bits above the highest set bit
         levels.append((levels[-1][:, None] | single[None, :])[above])
     return np.concatenate(levels)
 
 
 def _substring_pieces(n_bits: int, lengths: list[int]) -> Array:
-    """Return where the bits of each substring lie in a code's words, as its kernels take them."""
+    """Return the positions of each substring's bits in a code's words, as the kernels take them."""
     width = 8 * np.dtype(word_type(n_bits)).itemsize
     bit = np.arange(n_bits)
     positions = np.sort(bit // 8 * 8 + 7 - bit % 8)  # the first bit of a byte is its highest
@@ -106,11 +102,8 @@ def _scan_cost(n: int, n_bits: int) -> int:
 
 
 def _worthwhile(n: int, n_bits: int, radius: int) -> bool:
-    """Return whether a search of ``n`` random codes would use hash tables at all."""
+    """Return whether hash tables are faster than a scan for ``n`` random codes."""
     return n > 0 and _plan(n, n_bits, radius)[0] <= _scan_cost(n, n_bits)
-
-
-# -- tables of rows that never change
 
 
 class SubstringTables:
@@ -118,7 +111,7 @@ class SubstringTables:
 
     Parameters
     ----------
-    source : Table
+    source : PackedRows
         The rows, at least one.
     n_bits : int
         Length of the codes.
@@ -127,13 +120,13 @@ class SubstringTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, radius: int) -> None:
-        from modalhash.index.kernels.buckets import fill_buckets
+        from modalhash.index.kernels.lookup_tables import fill_buckets
 
         self.source, self._n_bits = source, n_bits
         self.lengths = _plan(source.n, n_bits, radius)[1]
         self._pieces = _substring_pieces(n_bits, self.lengths)
         row_type = np.uint32 if source.n < 2**32 else np.uint64
-        sizes = [2**length + 2 for length in self.lengths]  # one more for the end, and one that fill_buckets needs
+        sizes = [2**length + 2 for length in self.lengths]  # one for the end, one for fill_buckets
         self._bases = offsets_of(np.array(sizes))[:-1]
         self._offsets = np.zeros(sum(sizes), dtype=row_type)
         self._rows = np.empty((len(sizes), source.n), dtype=row_type)
@@ -143,16 +136,15 @@ class SubstringTables:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the tables, without that of the rows they were built from."""
         return int(self._offsets.nbytes + self._rows.nbytes)
 
     def search(self, queries: Array, radius: int, *, budget: int | None = None) -> tuple[Array, Array, Array, Array]:
-        """Return rows, distances and offsets of all rows within ``radius``, and which queries a scan has to answer.
+        """Return rows, distances and offsets of all rows within ``radius``, and which queries need a scan.
 
-        A query is left to the scan if it takes more than ``budget`` lookups and candidates, by default as many as take
-        as long as the scan. No hits are returned for it.
+        A query needs a scan, and gets no hits, if it takes more than ``budget`` lookups and candidates, by default the
+        cost of the scan.
         """
-        from modalhash.index.kernels.buckets import probe_buckets
+        from modalhash.index.kernels.lookup_tables import probe_buckets
 
         budget = _scan_cost(self.source.n, self._n_bits) if budget is None else budget
         radii = _substring_radii(radius, self.lengths)
@@ -178,19 +170,16 @@ class SubstringTables:
         return *decode_hits(hits), offsets, left_out
 
 
-# -- radius search over the groups of an index
-
-
 class MultiIndex(GroupTables[SubstringTables]):
-    """Hash tables for each group of an index, and radius searches that use them where that is faster than a scan.
+    """Hash tables per group of an index, and radius searches that use them where they are faster than a scan.
 
-    The index holds its lock around every method but :meth:`search`, which works on views that never change.
+    The index holds its lock around every method except :meth:`search`, which works on views that never change.
     """
 
     _radius = 0
 
     def build(self, groups: Mapping[int, GroupRows], radius: int) -> int:
-        """Build the tables of all groups in which they are faster than a scan; return the bytes that they take."""
+        """Build the tables of all groups in which they are faster than a scan; return their size in bytes."""
         self._radius = radius
         return self._build_all(groups)
 
@@ -230,7 +219,7 @@ class MultiIndex(GroupTables[SubstringTables]):
 
 
 def _look_up(queries: Array, tables: SubstringTables, radius: int, n_threads: int | None) -> tuple[RadiusPart, Array]:
-    """Return the hits from tables, and which queries are left to a scan."""
+    """Return the hits from tables, and which queries need a scan."""
     tiles = tiles_of(queries)
     n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
     results = pool_map(tables.search, tiles, repeat(radius), n_threads=n_threads)
@@ -239,7 +228,6 @@ def _look_up(queries: Array, tables: SubstringTables, radius: int, n_threads: in
 
 
 def _without(part: RadiusPart, stale_ids: Array) -> RadiusPart:
-    """Return the hits without some ids (ascending)."""
     ids, distances, offsets = part
     if not len(stale_ids):
         return part

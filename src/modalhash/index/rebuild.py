@@ -1,8 +1,7 @@
-"""Tables for each group of an index, built anew in a thread beside the searches when much of a group has changed.
+"""Tables for each group of an index, rebuilt in a background thread when much of a group has changed.
 
-A build reads rows that never change (see :mod:`modalhash.index.layout`). Searches go on with the old tables, or with a
-scan where there are none, until the new ones are there. What changes in the meantime is recorded for both, so that
-every search finds what a scan finds.
+A build reads rows that never change (:mod:`modalhash.index.layout`). Until the new tables are ready, searches use the
+old ones, or a scan. Concurrent changes are recorded for both, so that every search returns what a scan returns.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from modalhash.core.typing import Array
 from modalhash.index.layout import GroupRows, PackedRows, find_sorted
 from modalhash.index.scan import AnyTable
 
-# -- Tables of a group that goes on changing: built from its rows once, and what has changed since beside them.
-
-REBUILD_SHARE = 32  # tables are rebuilt once more than one row in 32 has changed, but …
-MIN_CHANGES_FOR_REBUILD = 4096  # … not before so many changes: to scan these rows takes no time
+REBUILD_SHARE = 32  # tables are rebuilt if more than 1 / REBUILD_SHARE of the rows have changed
+MIN_CHANGES_FOR_REBUILD = 4096  # scanning fewer rows is cheap
 
 
 class BuiltTables(Protocol):
@@ -34,7 +31,7 @@ class BuiltTables(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """The memory of the tables, without that of the rows they were built from."""
+        """Size of the tables, without the rows they were built from."""
 
 
 Tables = TypeVar("Tables", bound=BuiltTables)
@@ -45,17 +42,16 @@ class TableView(NamedTuple, Generic[Tables]):
 
     tables: Tables
     stale_ids: Array
-    """The ids in the tables that no longer count, ascending."""
+    """Ids in the tables that were removed or replaced, ascending."""
     stale_rows: Array
-    """The rows of these."""
+    """Rows of ``stale_ids``."""
     added: PackedRows
-    """The rows that came since."""
+    """Rows added since the build."""
     current: PackedRows
-    """All rows."""
 
 
 class ChangingTables(Generic[Tables]):
-    """Tables of a group as it was once, and the ids that have changed since, whose rows are scanned instead."""
+    """Tables of an earlier state of a group, and the ids changed since, whose rows are scanned."""
 
     def __init__(self, tables: Tables, changed: list[Array]) -> None:
         self.tables = tables
@@ -65,11 +61,10 @@ class ChangingTables(Generic[Tables]):
 
     @property
     def outdated(self) -> bool:
-        """Whether so much has changed that the tables should be rebuilt."""
         return self._n_changed > max(MIN_CHANGES_FOR_REBUILD, self.tables.source.n // REBUILD_SHARE)
 
     def record_changes(self, ids: Array) -> None:
-        """Take note of ids that were added or removed."""
+        """Record ids that were added or removed."""
         self._changed.append(ids)
         self._view = None
         self._n_changed += len(ids)
@@ -87,7 +82,7 @@ class ChangingTables(Generic[Tables]):
 
 
 class BackgroundBuilder:
-    """Builds one thing at a time, in a thread that ends with it. Callers hold the lock of the index."""
+    """Runs one build at a time in a thread. Callers hold the lock of the index."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self.lock = lock
@@ -96,18 +91,17 @@ class BackgroundBuilder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a build is under way."""
-        return self._thread is not None and self._thread.is_alive()  # that of a parent process is not
+        return self._thread is not None and self._thread.is_alive()  # the thread of a parent process is not alive
 
     def start(self, build: Callable[[], None]) -> None:
-        """Start a build, which takes the lock itself when it has a result; none may be under way."""
-        # at exit, the interpreter does not wait for a daemon
+        """Start a build, which takes the lock when it has a result; none may be in progress."""
+        # a daemon, so that the interpreter does not wait for it at exit
         self._thread = threading.Thread(target=self._run, args=(build,), name="table builder", daemon=True)
-        with contextlib.suppress(RuntimeError):  # there are no more threads: the next search tries again
+        with contextlib.suppress(RuntimeError):  # no more threads; the next search tries again
             self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the build that is under way, without the lock."""
+        """Wait for the current build, with the lock released."""
         self._finished.wait_for(lambda: not self.is_busy)
 
     def _run(self, build: Callable[[], None]) -> None:
@@ -120,18 +114,18 @@ class BackgroundBuilder:
 
 
 class _Build(NamedTuple):
-    """A build that is under way."""
+    """A build in progress."""
 
     group: int
     source: PackedRows
     changed: list[Array]
-    """Ids that were added or removed since it began."""
+    """Ids added or removed since its start."""
 
 
 class GroupTables(ABC, Generic[Tables]):
-    """Tables for each group of an index for which they pay.
+    """Tables for each group of an index in which they are faster than a scan.
 
-    The index holds its lock around every public method, except searches, which work on views that never change.
+    The index holds its lock around every public method except searches, which work on views that never change.
     """
 
     def __init__(self, n_bits: int, builder: BackgroundBuilder) -> None:
@@ -139,24 +133,24 @@ class GroupTables(ABC, Generic[Tables]):
         self._n_bits, self._builder = n_bits, builder
         self._tables: dict[int, ChangingTables[Tables]] = {}
         self._rows_at_last_dedup: dict[int, int] = {}
-        """Rows of the groups for which tables did not pay, or could not be built, when it was tried."""
+        """Rows, at the last attempt, of groups whose tables were slower than a scan or failed to build."""
         self._under_way: _Build | None = None
-        """The build whose result is wanted. One that was dropped runs to its end, but its result is not used."""
+        """The current build. A cancelled one runs to its end, but its result is not used."""
 
     @abstractmethod
     def _worthwhile(self, n: int) -> bool:
-        """Return whether tables may pay for a group of so many rows, as far as can be said without building them."""
+        """Return whether building tables for ``n`` rows can be faster than scanning."""
 
     @abstractmethod
     def _make(self, source: PackedRows, *, n_threads: int | None) -> Tables | None:
-        """Return tables of rows; None if they do not pay."""
+        """Return tables of rows, or None if a scan is faster."""
 
     def drop(self) -> None:
-        """Forget all tables."""
+        """Drop all tables."""
         self.is_built, self._tables, self._rows_at_last_dedup, self._under_way = False, {}, {}, None
 
     def record_changes(self, group: int, ids: Array) -> None:
-        """Take note of ids of a group that were added or removed."""
+        """Record ids of a group that were added or removed."""
         if not len(ids):
             return
         if group in self._tables:
@@ -165,12 +159,12 @@ class GroupTables(ABC, Generic[Tables]):
             self._under_way.changed.append(ids)
 
     def views(self, groups: Mapping[int, GroupRows]) -> list[TableView[Tables] | AnyTable]:
-        """Return what to search for each group, tables or rows to scan; where much has changed, start a build."""
+        """Return what to search for each group, tables or rows to scan; start a build if much has changed."""
         views: list[TableView[Tables] | AnyTable] = []
         for group, rows in groups.items():
             current = rows.tables()
             source = current[0]
-            if not isinstance(source, PackedRows):  # codes that repeat have come to be held once
+            if not isinstance(source, PackedRows):  # repeated codes were deduplicated
                 self._drop_group(group)
                 views += current
                 continue
@@ -182,9 +176,9 @@ class GroupTables(ABC, Generic[Tables]):
         return views
 
     def _build_all(self, groups: Mapping[int, GroupRows], *, n_threads: int | None = None) -> int:
-        """Build the tables of all groups before returning, and return the bytes that they take."""
+        """Build the tables of all groups and return their size in bytes."""
         self._builder.wait()
-        self.drop()  # the old ones first: both together might not fit
+        self.drop()  # first, because both might not fit in memory
         self.is_built = True
         for group, rows in groups.items():
             source = rows.tables()[0]
@@ -193,10 +187,10 @@ class GroupTables(ABC, Generic[Tables]):
         return sum(built.tables.nbytes for built in self._tables.values())
 
     def _renew(self, group: int, source: PackedRows) -> None:
-        """Start to build new tables of a group, or drop those of one that has become too small.
+        """Start to build new tables of a group, or drop those of a group that is too small.
 
-        If tables did not pay, it is tried again when the group has doubled. While another build is under way nothing is
-        done: a later search comes here again.
+        If tables were slower than a scan, the next attempt is made when the group has doubled. If another build is in
+        progress, a later search tries again.
         """
         if not self._worthwhile(source.n):
             self._drop_group(group)
@@ -205,11 +199,11 @@ class GroupTables(ABC, Generic[Tables]):
             self._builder.start(partial(self._rebuild, self._under_way))
 
     def _rebuild(self, build: _Build) -> None:
-        """Build tables and put them in place of the old ones, unless these were dropped or made anew meanwhile."""
+        """Build tables and install them, unless the build was cancelled meanwhile."""
         tables, failure = None, None
         try:
-            tables = self._make(build.source, n_threads=1)  # searches would wait for threads that it took
-        except Exception as error:  # whatever it is, there is a scan
+            tables = self._make(build.source, n_threads=1)  # leave the other threads to searches
+        except Exception as error:  # a scan always works
             failure = error
         with self._builder.lock:
             if self._under_way is not build:
@@ -218,14 +212,14 @@ class GroupTables(ABC, Generic[Tables]):
             self._install(build.group, build.source.n, tables, build.changed)
         if failure is not None:
             warnings.warn(
-                f"the tables of group {build.group} could not be built anew ({failure!r}): searches find the same, but "
-                "scan this group until it has doubled, or tables are built on request",
+                f"the tables of group {build.group} could not be rebuilt ({failure!r}). Searches return the same "
+                "hits, but scan this group until it has doubled or tables are built on request",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def _install(self, group: int, n: int, tables: Tables | None, changed: list[Array]) -> None:
-        """Make these the tables of a group, which had ``n`` rows then and has changed since; None: a scan has to do."""
+        """Set the tables of a group that had ``n`` rows and has changed since; None for a scan."""
         self._drop_group(group)
         if tables is None:
             self._rows_at_last_dedup[group] = n

@@ -1,7 +1,4 @@
-"""How a scan of the database is tiled over threads: queries in tiles, the database by group or in shares of groups.
-
-And how what several scans found is merged by compiled code, where every search waits for it.
-"""
+"""Scans of the database, tiled over threads by queries and by chunks, and the merging of their hits."""
 
 from __future__ import annotations
 
@@ -14,21 +11,21 @@ import numpy as np
 from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
 from modalhash.index.interface import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
-from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
 from modalhash.index.layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
 
 T = TypeVar("T")
 AnyTable = PackedRows | DistinctCodes
-QUERY_TILE = 256  # queries that scan the database together
-MIN_QUERY_TILE = 16  # queries below which sharing a block of codes in the cache gains little
-MAX_CANDIDATES = 2**21  # that one tile may hold: with a large k, fewer queries scan together
-MIN_BYTES_FOR_THREADS = 2**24  # bytes compared below which handing work to threads costs more than it saves
+QUERY_TILE = 256  # queries per tile
+MIN_QUERY_TILE = 16  # queries below which sharing cached codes gains little
+MAX_CANDIDATES = 2**21  # per tile; with a large k, tiles have fewer queries
+MIN_BYTES_FOR_THREADS = 2**24  # compared bytes below which threads cost more than they save
 
 
 def scan_nearest(
     queries: Array, tables: list[AnyTable], k: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[tuple[Array, Array]]:
-    """Return ids and distances of each query's k nearest rows in each of several parts that make up the tables."""
+    """Return ids and distances of each query's k nearest rows in each part of the tables."""
 
     def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
         wanted = min(k, table.n)
@@ -41,51 +38,51 @@ def scan_nearest(
 
 
 def scan_with_ties(
-    queries: Array, tables: list[AnyTable], k: int, most: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array, tables: list[AnyTable], k: int, max_hits: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
-    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts.
+    """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, in each part.
 
-    Of a single query, parts may leave out what is farther than the k-th of another part.
+    For a single query, parts may omit rows that are farther than the k-th of another part.
     """
-    farthest = n_bits
+    max_distance = n_bits
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        nonlocal farthest
-        limit = min(most, table.n)
-        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, farthest)
+        nonlocal max_distance
+        limit = min(max_hits, table.n)
+        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, max_distance)
         if len(queries) == 1 and sizes[0] >= k:
-            farthest = int(distances[0, k - 1])
+            max_distance = int(distances[0, k - 1])
         if len(tile) == 1:
             return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
         filled = np.arange(limit) < sizes[:, None]
         return ids[filled], distances[filled], offsets_of(sizes)
 
-    max_tile = MAX_CANDIDATES // (2 * min(most, sum(table.n for table in tables)) + 1)
+    max_tile = MAX_CANDIDATES // (2 * min(max_hits, sum(table.n for table in tables)) + 1)
     parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
     return [stack_tiles(part) for part in parts]
 
 
 def _nearest(
-    queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, table: AnyTable, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
+    """Return ids and distances (queries, max_hits) of the k nearest rows and ties, and their number per query."""
     if compiled_is_worthwhile():
         from modalhash.index.kernels.hit_lists import nearest_items
         from modalhash.index.kernels.scans import nearest
     else:
         from modalhash.index.kernels.numpy_search import nearest, nearest_items
     if isinstance(table, PackedRows):
-        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
+        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, max_hits, n_bits, max_distance)
         return table.ids[rows], distances, sizes
-    found = nearest(queries, table.words, table.n_codes, table.starts, k, most, n_bits, farthest)
-    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, most)
+    found = nearest(queries, table.words, table.n_codes, table.starts, k, max_hits, n_bits, max_distance)
+    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, max_hits)
     return table.ids_of(rows), distances, sizes
 
 
 def scan_within(
     queries: Array, tables: list[AnyTable], radius: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
-    """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
+    """Return all rows within ``radius`` of each query, in each part of the tables."""
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
         if compiled_is_worthwhile():
@@ -105,7 +102,7 @@ def scan_within(
 
 
 def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+    """Write the distance from one query to each id into ``out``; unknown ids are unchanged."""
     if not compiled_is_worthwhile(CALL_WORK + query.size * len(wanted)):
         from modalhash.index.kernels import numpy_search as _numpy_search
 
@@ -127,10 +124,10 @@ def scan_tiles(
     n_threads: int | None = None,
     max_tile: int | None = None,
 ) -> list[list[T]]:
-    """Call ``scan`` for each table and each tile of queries, in threads where that pays.
+    """Call ``scan`` for each table and tile of queries, in threads if that is faster.
 
-    Returns a list per table of a list per tile. Where there are fewer tiles than threads, tables are split into shares,
-    and each share counts as a table.
+    Returns a list per table of a list per tile. If there are fewer tiles than threads, tables are split into parts, and
+    each part counts as a table.
     """
     if not len(queries):
         return []
@@ -138,7 +135,7 @@ def scan_tiles(
     work = queries.size * n_scanned + len(queries) * len(tables) * CALL_WORK
     alone = not compiled_is_worthwhile(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
     n_threads = 1 if alone else n_threads or numba_threads()
-    n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
+    n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several per thread, because some take longer
     share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
     if len(tiles) < n_threads:
@@ -149,13 +146,12 @@ def scan_tiles(
 
 
 def tiles_of(queries: Array, size: int | None = None) -> list[Array]:
-    """Return the queries in tiles of up to ``size``, and never more than QUERY_TILE."""
+    """Return the queries in tiles of up to ``size``, at most QUERY_TILE."""
     size = QUERY_TILE if size is None else min(QUERY_TILE, size)
     return [queries[start : start + size] for start in range(0, len(queries), size)]
 
 
 def _n_scanned(table: AnyTable) -> int:
-    """Return how many codes a scan compares."""
     return table.n if isinstance(table, PackedRows) else table.n_codes
 
 
@@ -166,7 +162,7 @@ def split_table(table: AnyTable, n: int) -> list[AnyTable]:
 
 
 def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
-    """Return the results of several tiles of queries as one; the offsets of a radius search run on."""
+    """Return the results of several tiles of queries as one, with adjusted offsets."""
     if len(tiles) == 1:
         return tiles[0]
     ids, distances, *offsets = zip(*tiles, strict=True)
@@ -176,24 +172,28 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     return tuple(stacked)
 
 
-def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hits:
-    """Return the k nearest of several parts of a database and all as near as the k-th, at most ``most``.
+def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -> Hits:
+    """Return the k nearest of several parts and all ties with the k-th, at most ``max_hits``.
 
-    Each part is in canonical order and has at least those of its items that belong to the result.
+    Each part is in canonical order and contains all its items that belong to the result.
     """
     if len(parts) != 2 or n_queries != 1:
         merged = merge_within(parts, n_queries)
-        return merged if len(parts) == 1 else cut_ties(merged, k, most)
-    (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
+        return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
+    (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups is the most frequent search
     ids, distances, _, _ = _merge_ordered(ids, distances, other_ids, other_distances)
-    n = min(most, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right"))) if len(ids) else 0
+    n = (
+        min(max_hits, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right")))
+        if len(ids)
+        else 0
+    )
     return Hits(ids[:n], distances[:n], np.array([0, n]))
 
 
 def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
-    """Return the ids and distances that two searches found as one, and for each item which of the two found it.
+    """Merge the ids and distances of two searches; also return for each item which of them found it.
 
-    The first is in canonical order, as the result is; the second in any, and without distances of -1.
+    The first is in canonical order, as is the result; the second in any order. Distances of -1 are dropped from it.
 
     Examples
     --------
@@ -210,7 +210,6 @@ def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tup
 def _merge_ordered(
     ids: Array, distances: Array, other_ids: Array, other_distances: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return two lists of hits in canonical order as one, and which of the two each is in."""
     if compiled_is_worthwhile():
         from modalhash.index.kernels.hit_lists import merge_ordered
     else:

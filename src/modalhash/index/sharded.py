@@ -1,9 +1,9 @@
-"""Several indexes searched as one: every search asks all of them at once, and what they find is merged exactly.
+"""Several indexes searched as one: every search queries all shards concurrently and merges their hits exactly.
 
-A shard is any object with the methods of an index, in this process or behind a network. Ids are unique across shards;
-the hits are then those of one index of all items, ties included, because (distance, id) orders them everywhere. A shard
-that cannot be reached raises OSError (which ConnectionError and TimeoutError are). The answer is then an error, or it
-names who is missing: it is never a shorter one that looks whole.
+A shard is any object with the methods of an index, in this process or behind a network. Ids are unique across shards,
+so (distance, id) orders all hits as in one index of all items. A shard that cannot be reached raises OSError (which
+ConnectionError and TimeoutError are). The result is then an error or names the missing shards; it is never silently
+incomplete.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Shard = TypeVar("Shard")
 Answer = TypeVar("Answer")
 
 MISSING = ("error", "partial")
-"""What a shard that cannot be reached makes of an answer."""
-_THREADS_PER_SHARD = 8  # searches that ask a shard at the same time; more wait
+"""Ways to treat an unreachable shard."""
+_THREADS_PER_SHARD = 8  # concurrent requests to a shard
 _FAR = np.iinfo(np.int32).max
 
 
 class ShardError(ConnectionError):
-    """Shards did not answer, so there is no whole answer; ``reasons`` has why, by the name of the shard."""
+    """Some shards did not answer; ``reasons`` maps the name of each to its error."""
 
     def __init__(self, reasons: Mapping[str, str], n_shards: int) -> None:
         self.reasons = dict(reasons)
@@ -53,32 +53,32 @@ class ShardError(ConnectionError):
 
 @dataclass(frozen=True)
 class ShardedHits(Hits):
-    """Hits of several shards; ``missing`` names those that did not answer, whose items are not among the hits."""
+    """Hits of several shards; ``missing`` names the shards that did not answer, whose items are not included."""
 
     missing: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
-        """Whether items are missing that might be nearer."""
+        """Whether items that may be nearer are missing."""
         return bool(self.missing)
 
 
 class FanOut(Generic[Shard]):
-    """Asks several shards, which have names, at once."""
+    """Queries several named shards concurrently."""
 
     def __init__(self, shards: Mapping[str, Shard]) -> None:
         if not shards:
-            raise ValueError("there are no shards; give at least one")
+            raise ValueError("got no shards; expected at least one")
         self.shards = dict(shards)
         self._pool = ThreadPoolExecutor(_THREADS_PER_SHARD * len(self.shards), thread_name_prefix="shard")
 
     def ask(
         self, question: Callable[[Shard], Answer], *, missing: str = "error"
     ) -> tuple[dict[str, Answer], tuple[str, ...]]:
-        """Return the answers by name, in the order of the shards, and the names of those that could not be reached.
+        """Return the answers by name, in the order of the shards, and the names of unreachable shards.
 
-        Unless ``missing`` is "partial", or if no shard answers, one that could not be reached raises
-        :class:`ShardError`. Any other error, such as one about the question, is raised as it is.
+        An unreachable shard raises :class:`ShardError`, unless ``missing`` is "partial" and another shard answers. Any
+        other error is raised unchanged.
         """
         futures = {name: self._pool.submit(question, shard) for name, shard in self.shards.items()}
         answers, reasons = {}, {}
@@ -92,21 +92,21 @@ class FanOut(Generic[Shard]):
         return answers, tuple(reasons)
 
     def close(self) -> None:
-        """End the threads when their work is done."""
+        """Stop the threads after their current work."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class ShardedIndex:
-    """An :class:`~modalhash.index.Index` made of several, with the hits of a single one.
+    """An :class:`~modalhash.index.Index` of several shards, with the hits of a single index.
 
     Parameters
     ----------
     shards : sequence of Index
-        Indexes of codes of the same length, no two of which hold the same id; they may hold items already. One that is
-        on another machine is an object with the same methods, which raises OSError when it cannot be reached.
+        Indexes of codes of the same length, possibly filled, without common ids. A shard on another machine is an
+        object with the same methods that raises OSError when it cannot be reached.
     missing : {"error", "partial"}
-        What a shard that cannot be reached does to a search: raise :class:`ShardError`, or leave its items out, which
-        the answer then says (:attr:`ShardedHits.missing`). Everything else needs all shards.
+        How a search treats an unreachable shard: raise :class:`ShardError`, or omit its items and name it in
+        :attr:`ShardedHits.missing`. Everything else needs all shards.
 
     Examples
     --------
@@ -140,12 +140,11 @@ class ShardedIndex:
         return f"ShardedIndex of {len(self.shards)}, n_bits={self.n_bits}"
 
     def close(self) -> None:
-        """End the threads; the shards stay as they are."""
+        """Stop the threads; the shards are not closed."""
         self._fan_out.close()
 
     @property
     def groups(self) -> dict[int, int]:
-        """The number of items in each group that has any."""
         total: dict[int, int] = {}
         for own in self._every(lambda shard: shard.groups):
             for group, n in own.items():
@@ -153,15 +152,15 @@ class ShardedIndex:
         return dict(sorted(total.items()))
 
     def contains(self, ids: Any) -> Array:
-        """Return for each id whether it is in one of the shards."""
         numbers = check_ids(ids)
         present: Array = np.any(self._every(lambda shard: shard.contains(numbers)), axis=0)
         return present
 
     def add(self, ids: Any, codes: Codes, *, group: Any = 0, replace: bool = False) -> None:
-        """Add items: an id goes to the shard of its remainder, so that shards that are filled here stay of one size.
+        """Add items, each to the shard given by its id modulo the number of shards.
 
-        One that is in any shard already raises, and then nothing is added; with ``replace`` it leaves that shard.
+        If an id is in any shard already, ValueError is raised and nothing is added; with ``replace`` it is removed
+        there.
         """
         numbers = check_ids(ids)
         groups = check_groups(group, len(numbers))
@@ -182,7 +181,6 @@ class ShardedIndex:
                 shard.add(numbers[own], codes[own], group=groups[own])
 
     def remove(self, ids: Any, *, missing: str = "error") -> int:
-        """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
         check_choice(missing, "missing", ("error", "ignore"))
         numbers = distinct_ids(ids)
         if missing == "error" and len(unknown := numbers[~self.contains(numbers)]):
@@ -201,10 +199,7 @@ class ShardedIndex:
         ids: Any = None,
         group: int | Collection[int] | None = None,
     ) -> ShardedHits:
-        """Return the k nearest items of each query, or all within a radius: those of one index of all items.
-
-        Parameters are those of :meth:`HammingIndex.search`.
-        """
+        """Search all shards; parameters are those of :meth:`HammingIndex.search`."""
         answers, missing = self._fan_out.ask(
             lambda shard: shard.search(query_codes, k, radius=radius, ids=ids, group=group), missing=self.missing
         )
@@ -213,17 +208,15 @@ class ShardedIndex:
         return ShardedHits(merged.ids, merged.distances, merged.offsets, missing)
 
     def shortlist(
-        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+        self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
     ) -> ShardedHits:
-        """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
         answers, missing = self._fan_out.ask(
-            lambda shard: shard.shortlist(query_codes, k, most=most, ids=ids, group=group), missing=self.missing
+            lambda shard: shard.shortlist(query_codes, k, max_hits=max_hits, ids=ids, group=group), missing=self.missing
         )
-        merged = cut_ties(_merge_flat(list(answers.values())), k, most)
+        merged = cut_ties(_merge_flat(list(answers.values())), k, max_hits)
         return ShardedHits(merged.ids, merged.distances, merged.offsets, missing)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
-        """Return the distance of each of some items from one query; -1 for ids that are in no shard."""
         numbers = check_ids(ids)
         found: Array = np.max(self._every(lambda shard: shard.distances(query_code, numbers, group=group)), axis=0)
         return found
@@ -233,7 +226,6 @@ class ShardedIndex:
 
 
 def _merge_rows(parts: list[Hits], k: int) -> Hits:
-    """Return the k nearest of several parts for each query."""
     rows = [(part.ids, np.where(part.distances == PADDING, _FAR, part.distances)) for part in parts]
     merged = merge_nearest(rows, len(parts[0]), k, ordered=False)
     padding = merged.distances == _FAR
@@ -243,18 +235,17 @@ def _merge_rows(parts: list[Hits], k: int) -> Hits:
 
 
 def _merge_flat(parts: list[Hits]) -> Hits:
-    """Return the hits of several parts together, each given flat with offsets."""
     flat = [(part.ids, part.distances, part.offsets) for part in parts if part.offsets is not None]
     merged = merge_within(flat, len(parts[0]))
     assert merged.offsets is not None
     again = merged.ids[1:] == merged.ids[:-1]
     borders = merged.offsets[(merged.offsets > 0) & (merged.offsets < len(merged.ids))] - 1
-    again[borders] = False  # the first of a query may be the last of the one before
+    again[borders] = False  # equal ids of different queries are not duplicates
     _check_distinct(again, merged.ids[1:])
     return merged
 
 
 def _check_distinct(again: Array, ids: Array) -> None:
-    """Raise if an id was found by two shards: both would count."""
+    """Raise if two shards returned the same id."""
     if again.any():
         raise ValueError(f"two shards hold the id {ids[again][0]}; ids must be unique across shards")

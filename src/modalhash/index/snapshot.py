@@ -1,11 +1,24 @@
-"""Indexes and vectors in a file that is mapped into memory, so that a process has millions of items at once.
+"""Snapshots of indexes and vectors in a memory-mapped file, so that a process can use millions of items immediately.
 
-A snapshot is a copy of one moment, and never the only one: whoever opens it compares what is said of it (``facts``)
-with what it is a copy of, takes in what has changed since, and does without it where it is missing, old or damaged.
-Several processes that open the same snapshot share its memory.
+A snapshot is only a copy. Its reader compares the stored ``facts`` with the source, applies later changes, and ignores
+a snapshot that is missing, outdated or damaged. Processes that open the same snapshot share its memory.
 
-All that compiled kernels use as a place in an array is compared with the array's size, so that not even a file that
-somebody made on purpose leads a search outside of it.
+=============  =======================================================================================
+magic          8 bytes
+sections       the values of each array as in memory, aligned to pages, with spare capacity after them
+checksums      CRC-32 of every block of every section, uint32, one section after the other
+header         JSON: facts, and the names, types, shapes, offsets and blocks of the arrays
+end            offset and size of the header, its SHA-256, the size of the file, the magic again
+=============  =======================================================================================
+
+The header is last, so that a file is written in one pass and a truncated file has none. There is no pickle, and nothing
+is used before its checksum is verified: the header when the file is opened, most sections by
+:meth:`MappedSections.check`, the others as they are read (:class:`BlockCheck`), so that no search waits for gigabytes
+of which it needs a few rows. Every value that compiled kernels use as an index is compared with the size of its array,
+so that even a forged file cannot cause an access out of bounds.
+
+Arrays are mapped privately: writing changes this process's copy of a page, never the file. So compiled kernels take
+them as any array, and rows can be appended in the spare capacity, which takes no space on disk.
 """
 
 from __future__ import annotations
@@ -34,32 +47,13 @@ from modalhash.index.hamming import HammingIndex
 from modalhash.index.layout import CHUNK, DistinctCodes, FrozenRows, PackedRows, chunks_for, pack_words
 from modalhash.index.vectors import VectorTable, VectorView
 
-# -- A file of arrays to be mapped into memory: what is in it can be used at once, and every block has a checksum.
-#
-# =============  =======================================================================================
-# magic          8 bytes
-# sections       the values of each array as they lie in memory, from a page's start on, with room after them
-# checksums      CRC-32 of every block of every section, uint32, one section after the other
-# header         JSON: what the writer says of the arrays, and their names, types, shapes, places and blocks
-# end            place and size of the header, its SHA-256, the size of the file, the magic again
-# =============  =======================================================================================
-#
-# The header comes last so that a file is written in one pass, and a file that was cut has none. There is no pickle, and
-# nothing in the file is believed before its checksum was compared: that of the header when the file is opened, those of
-# most sections by :meth:`MappedSections.check`, those of the others as they are read (:class:`BlockCheck`), so that
-# nobody waits until gigabytes were read of which a search needs a few rows.
-#
-# Arrays are mapped privately: writing to one changes this process's copy of a page and never the file. Compiled kernels
-# thereby take them as they take any other array, and rows can be appended in the room after the values, which takes no
-# place on the disk.
-
 MAGIC = b"MHARRAY\x01"
 FORMAT = 1
 PAGE = 4096
 BLOCK = 2**20
-"""Bytes of a block of a section that is compared as a whole."""
+"""Bytes of a block of a section that is verified before use."""
 SMALL_BLOCK = 2**13
-"""Bytes of a block of a section that is compared as it is read: few, but enough for zlib to leave the interpreter."""
+"""Bytes of a block of a section that is verified as it is read: small, but large enough that zlib releases the GIL."""
 MAX_HEADER = 2**24
 MAX_THREADS = 4
 _END = struct.Struct("<QQ32sQ8s")
@@ -67,22 +61,22 @@ _TYPES = ("<i8", "<i4", "|i1", "<u8", "<u4", "<u2", "|u1")
 
 
 class SnapshotError(ValueError):
-    """A snapshot cannot be used; the message says why. What it is a copy of has everything."""
+    """A snapshot cannot be used; the message gives the reason. The source still has all data."""
 
 
 class NewSection(NamedTuple):
-    """An array to be written."""
+    """An array to write."""
 
     values: Array
     capacity: int = 0
-    """Rows that there is room for, if more than the array has."""
+    """Rows to reserve, if more than the array has."""
     as_read: bool = False
-    """Whether blocks are compared when rows of them are read, rather than all before the first use."""
+    """Whether blocks are verified as they are read, instead of before the first use."""
 
 
 @dataclass(frozen=True)
 class _Section:
-    """Where an array lies in a file."""
+    """Location of an array in a file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -90,7 +84,7 @@ class _Section:
     offset: int
     block: int
     first: int
-    """Which checksum is that of its first block."""
+    """Position of its first checksum."""
     as_read: bool
 
     @property
@@ -106,13 +100,10 @@ class _Section:
         return -(-self.n_bytes // self.block)
 
 
-# -- writing
-
-
 def write_sections(path: Path, facts: Mapping[str, Any], sections: Mapping[str, NewSection]) -> int:
-    """Write arrays and what there is to say of them (``facts``, as JSON) into a file; return its size.
+    """Write arrays and ``facts`` (as JSON) atomically into a file; return its size.
 
-    Readers see the old file or the whole new one. It does not wait for the disk: after a power cut the checksums tell.
+    It does not wait for the disk, because the checksums reveal a file that a power cut damaged.
     """
     size = 0
 
@@ -147,7 +138,7 @@ def _write(file: BinaryIO, facts: Mapping[str, Any], sections: Mapping[str, NewS
             checksums.append(zlib.crc32(part))
             file.write(part)
         place += max(capacity, len(stored)) * row_bytes
-    place = -(-place // PAGE) * PAGE  # what was passed over is zeros, which most file systems do not store
+    place = -(-place // PAGE) * PAGE  # the gap is zeros, which most file systems do not store
     file.seek(place)
     digests = np.array(checksums, dtype="<u4").tobytes()
     file.write(digests)
@@ -169,23 +160,20 @@ def _blocks(values: memoryview, size: int) -> Iterator[memoryview]:
     return (values[start : start + size] for start in range(0, len(values), size))
 
 
-# -- reading
-
-
 def read_facts(path: Path) -> tuple[dict[str, Any], int]:
-    """Return what the writer of a file said of its arrays, and the size of the file, without reading the arrays."""
+    """Return the facts and the size of a file without reading its arrays."""
     with _opened(path) as file:
         header, size = _read_header(file, path)
         return header["facts"], size
 
 
 class MappedSections:
-    """A file of arrays that is mapped into memory.
+    """A memory-mapped file of arrays.
 
     Parameters
     ----------
     path : Path
-        The file. SnapshotError if it is not whole, or was not written by :func:`write_sections`.
+        The file. SnapshotError if it is incomplete or was not written by :func:`write_sections`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -206,10 +194,10 @@ class MappedSections:
         self._damage: list[str] = []
 
     def array(self, name: str) -> tuple[Array, int]:
-        """Return an array with the room after its rows, and how many rows there are."""
+        """Return an array with its spare capacity, and its number of rows."""
         one = self._section(name)
         shape = (one.capacity, *one.shape[1:])
-        if one.as_read and hasattr(mmap, "MADV_RANDOM"):  # one row here and one there: no reading ahead
+        if one.as_read and hasattr(mmap, "MADV_RANDOM"):  # scattered rows: no read-ahead
             with suppress(OSError, ValueError):
                 length = one.capacity * one.row_bytes
                 self._map.madvise(mmap.MADV_RANDOM, one.offset, length)
@@ -217,11 +205,10 @@ class MappedSections:
         return values, one.shape[0]
 
     def names(self) -> list[str]:
-        """Return the names of the arrays."""
         return list(self._sections)
 
     def start_check(self) -> None:
-        """Begin to compare what :meth:`check` will wait for, in threads beside the caller."""
+        """Start to verify, in threads, the checksums that :meth:`check` waits for."""
         if self._threads:
             return
         tasks = [
@@ -235,7 +222,7 @@ class MappedSections:
             self._threads.append(thread)
 
     def check(self) -> None:
-        """Compare all sections but those that are compared as they are read; SnapshotError if one is damaged."""
+        """Verify all sections except those verified as they are read; SnapshotError if one is damaged."""
         self.start_check()
         for thread in self._threads:
             thread.join()
@@ -243,14 +230,14 @@ class MappedSections:
             raise SnapshotError(self._damage[0])
 
     def check_all(self) -> None:
-        """Compare all sections, whichever way they would be."""
+        """Verify all sections."""
         self.check()
         for name, one in self._sections.items():
             if one.as_read:
                 self.block_check(name).check(None)
 
     def block_check(self, name: str) -> BlockCheck:
-        """Return what compares the blocks of a section as they are read."""
+        """Return the object that verifies the blocks of a section as they are read."""
         one = self._section(name)
         values = self._bytes[one.offset : one.offset + one.n_bytes]
         checksums = self._checksums[one.first : one.first + one.n_blocks]
@@ -274,7 +261,7 @@ class MappedSections:
 
 
 class BlockCheck:
-    """Compares the blocks of a mapped array with their checksums, each when a row of it is read for the first time."""
+    """Verifies the checksum of each block of a mapped array when one of its rows is first read."""
 
     def __init__(self, values: memoryview, checksums: Array, block: int, block_rows: int, path: str) -> None:
         self._values, self._checksums, self._path = values, checksums, path
@@ -282,9 +269,9 @@ class BlockCheck:
         self._known = np.zeros(len(checksums), dtype=bool)
 
     def check(self, rows: Array | None) -> None:
-        """Compare the blocks of some rows, or of all; SnapshotError if one is not as it was written.
+        """Verify the blocks of some rows, or of all; SnapshotError if one is damaged.
 
-        Rows that were appended after the file was written are passed over. Any number of threads may call this.
+        Rows appended after the file was written are ignored. Thread-safe.
         """
         if rows is None:
             wanted = np.flatnonzero(~self._known)
@@ -307,8 +294,8 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
-    """Return the header of a file and the file's size; SnapshotError if it is not whole, or something else."""
-    no_file = f"{path} was cut, is damaged, or is something else"
+    """Return the header and the size of a file; SnapshotError if the file is invalid."""
+    no_file = f"{path} is truncated, damaged, or not a snapshot"
     try:
         size = file.seek(0, os.SEEK_END)
         if size < len(MAGIC) + _END.size:
@@ -325,14 +312,14 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
         raise SnapshotError(f"{path} is damaged: its header is not as it was written")
     header = json.loads(text)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SnapshotError(f"{path} has a format that this version does not know")
+        raise SnapshotError(f"{path} has a format unknown to this version")
     if sys.byteorder != "little":
-        raise SnapshotError(f"{path} has numbers in another order of bytes than this machine")
+        raise SnapshotError(f"{path} has another byte order than this machine")
     return header, size
 
 
 def _read_sections(header: Mapping[str, Any], size: int, path: Path) -> dict[str, _Section]:
-    """Return the sections of a header, every one of which lies in the file."""
+    """Return the sections of a header, after checking that each is within the file."""
     sections = {}
     try:
         for name, one in header["sections"].items():
@@ -354,7 +341,7 @@ def _read_sections(header: Mapping[str, Any], size: int, path: Path) -> dict[str
                 raise ValueError(name)
             sections[name] = section
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SnapshotError(f"{path} has a header that makes no sense: {error}") from None
+        raise SnapshotError(f"{path} has an invalid header: {error}") from None
     return sections
 
 
@@ -369,13 +356,13 @@ def _read_checksums(
 
 
 LAYOUT = 1
-"""How tables lie in memory; a snapshot of another layout is not used."""
+"""Version of the memory layout; other snapshots are not used."""
 MIN_SPARE, SPARE_SHARE = 4096, 8
-"""Room after the rows of a table: so many, or one for so many rows. What is added there is not copied elsewhere."""
+"""Spare capacity after the last row: at least 4,096 rows, or n / 8. Appends use it without copying."""
 
 
 class Frozen(NamedTuple):
-    """Indexes and tables of vectors at one moment, by name; nothing is copied, and what changes later is not in it."""
+    """One state of indexes and vector tables by name, without copies; later changes are not included."""
 
     n_bits: Mapping[str, int]
     indexes: Mapping[str, Mapping[int, FrozenRows]]
@@ -383,7 +370,7 @@ class Frozen(NamedTuple):
 
 
 def freeze(indexes: Mapping[str, HammingIndex], vectors: Mapping[str, VectorTable]) -> Frozen:
-    """Return what indexes and tables of vectors hold now, to be written while they go on changing."""
+    """Return the current state of indexes and vector tables, to be written while they change."""
     return Frozen(
         {name: index.n_bits for name, index in indexes.items()},
         {name: index._freeze() for name, index in indexes.items()},
@@ -392,10 +379,7 @@ def freeze(indexes: Mapping[str, HammingIndex], vectors: Mapping[str, VectorTabl
 
 
 def write_snapshot(path: str | Path, frozen: Frozen, facts: Mapping[str, Any]) -> int:
-    """Write what was frozen, and what there is to say of it (as JSON), into a file; return the size of the file.
-
-    Readers see the old file or the whole new one.
-    """
+    """Write a frozen state and ``facts`` (as JSON) atomically into a file; return its size."""
     sections: dict[str, NewSection] = {}
     described: dict[str, Any] = {}
     for name, groups in frozen.indexes.items():
@@ -403,7 +387,7 @@ def write_snapshot(path: str | Path, frozen: Frozen, facts: Mapping[str, Any]) -
         described[name] = {"n_bits": frozen.n_bits[name], "groups": listed}
     for name, view in frozen.vectors.items():
         if view.check is not None:
-            view.check(None)  # they come from another snapshot: damage is not handed on
+            view.check(None)  # from another snapshot, whose damage must not be copied
         capacity = view.n + _spare(view.n)
         sections[f"{name}/ids"] = NewSection(view.ids, capacity)
         sections[f"{name}/groups"] = NewSection(view.groups, capacity)
@@ -413,13 +397,13 @@ def write_snapshot(path: str | Path, frozen: Frozen, facts: Mapping[str, Any]) -
 
 
 def read_snapshot_facts(path: str | Path) -> tuple[dict[str, Any], int]:
-    """Return what the writer of a snapshot said of it, and the size of the file, without mapping it into memory."""
+    """Return the facts and the size of a snapshot without mapping it into memory."""
     facts, size = read_facts(Path(path))
     return dict(facts.get("of", {})), size
 
 
 class Snapshot:
-    """A snapshot that is open. Checksums are compared from then on, beside whatever the caller does.
+    """An open snapshot, whose checksums are verified in the background.
 
     Parameters
     ----------
@@ -446,39 +430,38 @@ class Snapshot:
         self.path = Path(path)
         self._file = MappedSections(self.path)
         self.facts: dict[str, Any] = dict(self._file.facts.get("of", {}))
-        """What its writer said of it."""
         self.size = self._file.size
         self._file.start_check()
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The device and the number of the file: another snapshot that took its place has others."""
+        """Device and inode of the file, which change when another snapshot replaces it."""
         return self._file.identity
 
     def thaw(self, indexes: Mapping[str, HammingIndex], vectors: Mapping[str, VectorTable]) -> None:
-        """Let indexes and tables of vectors, which are empty, hold what is in the snapshot.
+        """Restore the snapshot into empty indexes and vector tables.
 
-        SnapshotError if something is not as it was written; they are empty then. Rows of vectors are compared with
-        their checksums as they are read: :meth:`VectorTable.find` raises SnapshotError where one is damaged.
+        On SnapshotError they stay empty. Rows of vectors are verified as they are read, so :meth:`VectorTable.find` may
+        raise SnapshotError.
         """
         self._file.check()
         try:
             content = self._file.facts["content"]
             if content["layout"] != LAYOUT or content["chunk"] != CHUNK:
-                raise SnapshotError(f"{self.path} was written by a version that lays out tables in another way")
+                raise SnapshotError(f"{self.path} was written by a version with another memory layout")
             found = {name: self._read_index(name, index.n_bits, content) for name, index in indexes.items()}
             views = {name: self._read_vectors(name, table.width) for name, table in vectors.items()}
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, SnapshotError):
                 raise
-            raise SnapshotError(f"{self.path} makes no sense: {error}") from error
+            raise SnapshotError(f"{self.path} is invalid: {error}") from error
         for name, index in indexes.items():
             index._thaw(found[name])
         for name, table in vectors.items():
             table._thaw(views[name])
 
     def check(self) -> None:
-        """Compare all of the file with its checksums; SnapshotError if something is not as it was written."""
+        """Verify all checksums; SnapshotError if the file is damaged."""
         self._file.check_all()
 
     def _read_index(self, name: str, n_bits: int, content: Mapping[str, Any]) -> dict[int, FrozenRows]:
@@ -519,7 +502,7 @@ _BASE_PARTS = ("offsets", "numbers", "words", "starts", "rows")
 
 
 def _add_rows(name: str, group: int, rows: FrozenRows, sections: dict[str, NewSection]) -> dict[str, Any]:
-    """Add the arrays of a group to what will be written, and return what there is to say of them."""
+    """Add the arrays of a group to ``sections``, and return their description."""
     base, table = None, None
     if rows.base is not None:
         base = {"first_id": rows.base.first_id, "n_codes": rows.base.n_codes}
@@ -538,7 +521,7 @@ def _spare(n: int) -> int:
 
 
 def _check_base(base: DistinctCodes, like: Array, path: Path) -> None:
-    """Raise SnapshotError where an entry of a table of codes points outside of its arrays."""
+    """Raise SnapshotError if an entry of distinct codes points outside its arrays."""
     n = len(base.offsets)
     _expect(base.n_codes > 0 and base.starts.shape == (base.n_codes + 1,) and base.starts.dtype == np.int64, path)
     _expect(base.offsets.shape == base.numbers.shape == base.rows.shape == (n,) and n > 0, path)
@@ -552,4 +535,4 @@ def _check_base(base: DistinctCodes, like: Array, path: Path) -> None:
 
 def _expect(is_so: bool, path: Path) -> None:
     if not is_so:
-        raise SnapshotError(f"{path} makes no sense: its arrays do not fit each other")
+        raise SnapshotError(f"{path} is invalid: its arrays do not match")

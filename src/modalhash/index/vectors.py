@@ -1,4 +1,4 @@
-"""Short int8 vectors by item, in memory or in a file mapped into it, and their inner products with a query's."""
+"""Short int8 vectors by item, in memory or memory-mapped, and their inner products with a query."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from modalhash.core.typing import Array
 from modalhash.index.interface import check_groups, check_ids, distinct_ids
-from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
 from modalhash.index.layout import find_sorted
 
 MAP_ABOVE = 2**28
-"""Bytes of vectors above which they lie in a temporary file that is mapped into memory: the system may then drop pages
-that no search needs. 256 MiB are two million items."""
+"""Bytes of vectors above which they are in a memory-mapped temporary file, so that the system can drop unused pages.
+256 MiB are two million items."""
 CACHE_LINE = 64
 
 
@@ -30,23 +30,23 @@ class VectorView(NamedTuple):
     rows: Array
     n: int
     check: Callable[[Array | None], None] | None = None
-    """What compares rows (or all) with their checksums before they are used, where they come from a snapshot."""
+    """Verifies the checksums of some or all rows before use, if they are from a snapshot."""
 
 
 class VectorTable:
-    """Rows of int8 values by id, which grow and shrink as the items of an index do.
+    """Rows of int8 values by id, which are added and removed with the items of an index.
 
-    Searches may run from several threads at once, and while others add or remove. An id that was removed may still be
-    found until the table is compacted, so ask only for ids that an index returned.
+    Searches may run in several threads, concurrently with additions and removals. A removed id may still be found until
+    the table is compacted, so look up only ids that an index returned.
 
     Parameters
     ----------
     width : int
         Values per row.
     folder : str or Path, optional
-        Where the temporary file goes if there are many rows; the system's folder for such files by default.
+        Folder of the temporary file for many rows; the system's temporary folder by default.
     map_above : int
-        Bytes of rows above which there is one.
+        Bytes of rows above which the file is used.
 
     Examples
     --------
@@ -71,17 +71,17 @@ class VectorTable:
 
     @property
     def last_id(self) -> int:
-        """The largest id that is here, or was; 0 without any."""
+        """The largest id ever added; 0 if none."""
         return int(self._view.ids[self._view.n - 1]) if self._view.n else 0
 
     @property
     def mapped(self) -> bool:
-        """Whether the rows lie in a file."""
+        """Whether the rows are in a memory-mapped file."""
         rows = self._view.rows
         return isinstance(rows, np.memmap) or isinstance(rows.base, np.memmap | mmap.mmap)
 
     def add(self, ids: Any, vectors: Array, *, group: Any = 0) -> None:
-        """Add rows; ids rise, and are larger than all that were added before."""
+        """Add rows with ascending ids, all larger than those added before."""
         numbers = check_ids(ids)
         groups = check_groups(group, len(numbers))
         if vectors.shape != (len(numbers), self.width) or vectors.dtype != np.int8:
@@ -92,7 +92,7 @@ class VectorTable:
             view = self._view
             last = view.ids[view.n - 1 : view.n]
             if not np.all(np.diff(np.concatenate([last, numbers])) > 0):
-                raise ValueError("ids: expected rising ones, larger than those that are there")
+                raise ValueError("ids: expected ascending ids, larger than those in the table")
             stop = view.n + len(numbers)
             if stop > len(view.ids):
                 view = self._copied(view, slice(0, view.n), max(stop, view.n * 3 // 2))
@@ -101,7 +101,7 @@ class VectorTable:
             self._view = view._replace(n=stop)
 
     def remove(self, ids: Any) -> None:
-        """Forget rows; ids that are not there are passed over."""
+        """Remove rows; unknown ids are ignored."""
         numbers = distinct_ids(ids)
         with self._lock:
             view = self._view
@@ -114,7 +114,7 @@ class VectorTable:
                 self._view, self._n_removed = self._copied(view, kept, len(kept))._replace(n=len(kept)), 0
 
     def numbers(self, groups: Sequence[int] | None = None) -> Array:
-        """Return the ids of all rows, or of those of some groups, ascending."""
+        """Return the ids of all rows, or of those in some groups, ascending."""
         view = self._view
         own = view.groups[: view.n]
         return np.asarray(view.ids[: view.n][own >= 0 if groups is None else np.isin(own, groups)])
@@ -123,7 +123,7 @@ class VectorTable:
         """Return the rows of some ids, for products with a query."""
         view = self._view
         numbers = np.asarray(ids, dtype=np.int64)
-        if view.n and view.ids[view.n - 1] - view.ids[0] == view.n - 1:  # no gaps: nothing to look for
+        if view.n and view.ids[view.n - 1] - view.ids[0] == view.n - 1:  # no gaps, so rows can be computed
             rows = numbers - view.ids[0]
             present = (rows >= 0) & (rows < view.n)
         else:
@@ -134,14 +134,14 @@ class VectorTable:
         return FoundRows(view.rows, rows, view.groups[rows], present)
 
     def _freeze(self) -> VectorView:
-        """Return all rows as they are now, as arrays that never change: for a snapshot."""
+        """Return all current rows as arrays that never change, for a snapshot."""
         with self._lock:
             view = self._view
-            groups = view.groups[: view.n].copy()  # a removal is marked here
+            groups = view.groups[: view.n].copy()  # removals are marked here
             return view._replace(ids=view.ids[: view.n], groups=groups, rows=view.rows[: view.n])
 
     def _thaw(self, view: VectorView) -> None:
-        """Become what was frozen, with the room that there is after its rows, in a table that is empty."""
+        """Restore a frozen state, including its spare capacity, into an empty table."""
         with self._lock:
             self._view, self._n_removed = view, int(np.count_nonzero(view.groups[: view.n] < 0))
 
@@ -155,10 +155,10 @@ class VectorTable:
         return VectorView(ids, groups, rows, view.n)
 
     def _allocate(self, capacity: int) -> Array:
-        """Return room for rows, which begin at cache lines if a row is a whole number of them."""
+        """Return space for rows, aligned to cache lines if a row is a multiple of one."""
         size = capacity * self.width
         if size > self._map_above:
-            with tempfile.TemporaryFile(dir=self._folder) as file:  # without a name: gone when nobody maps it
+            with tempfile.TemporaryFile(dir=self._folder) as file:  # unnamed, so deleted when unmapped
                 file.truncate(size)
                 return np.memmap(file, dtype=np.int8, mode="r+", shape=(capacity, self.width))
         space = np.zeros(size + CACHE_LINE, dtype=np.int8)
@@ -173,10 +173,10 @@ class FoundRows(NamedTuple):
     rows: Array
     groups: Array
     present: Array
-    """For each id that was asked for, whether it has a row."""
+    """Whether each requested id has a row."""
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
-        """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
+        """Return the int32 inner product of values ``start`` to ``stop`` of the query and each row."""
         if compiled_is_worthwhile(CALL_WORK + len(self.rows) * (stop - start)):
             from modalhash.index.kernels.dots import dots
         else:
@@ -185,9 +185,9 @@ class FoundRows(NamedTuple):
         return products
 
     def dots_and_cosines(self, query: Array, start: int, stop: int) -> tuple[Array, Array]:
-        """Return the inner product of the values before ``start``, and the cosine of those from there to ``stop``.
+        """Return inner products of the values before ``start``, and cosines of those from there to ``stop``.
 
-        These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
+        These are int32 and float64, of the query and each row; the cosine with zeros is 0. Rows are read once.
         """
         if compiled_is_worthwhile(CALL_WORK + len(self.rows) * stop):
             from modalhash.index.kernels.dots import dots_and_cosines
@@ -197,5 +197,4 @@ class FoundRows(NamedTuple):
         return products, cosines
 
     def vectors(self) -> Array:
-        """Return the rows themselves, copied."""
         return np.array(self.table[self.rows])

@@ -239,7 +239,7 @@ def _relabel_item(service: Service, client: Client, id: str, modality: str | Non
         if problem.code is ProblemCode.UNKNOWN_ID:
             raise HTTPError(404, f"{problem.reason}; nothing was changed")
         raise HTTPError(422, problem.reason)
-    found = engine.store.records(list(engine.store.numbers((name, id) for name in names).values()))
+    found = engine.store.records(list(engine.store.row_ids((name, id) for name in names).values()))
     items = [schemas.item_json(Hit.from_record(record, 0)) for record in found.values()]
     return {"relabelled": items, "unknown_labels": list(done.unknown_labels)}
 

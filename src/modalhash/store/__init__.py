@@ -1,4 +1,4 @@
-"""Items on disk: the truth that every index is a copy of."""
+"""Items on disk: the authoritative copy from which every index is built."""
 
 import lazy_loader
 

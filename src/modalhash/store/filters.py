@@ -6,9 +6,8 @@ JSON                 ``{"label": "boat", "not": {"or": [{"year": {"<": 2005}}, {
 tree                 ``Comparison("label", "=", "boat") & ~(Comparison("year", "<", 2005) | …)``
 ===================  =======================================================================
 
-A field is ``label``, ``modality``, ``kind``, ``id``, ``text``, ``uri``, or any other field that an item was added with
-(``camera.model`` inside of ``camera``; ``extra.kind`` for one of those that is named like the former). A store
-evaluates a filter; nothing here looks at items.
+A field is ``label``, ``modality``, ``kind``, ``id``, ``text``, ``uri``, or any other field of an item (``camera.model``
+for ``model`` inside ``camera``; ``extra.kind`` for a field with one of the former names). Stores evaluate filters.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import Any, NamedTuple
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 MAX_LENGTH, MAX_DEPTH, MAX_COMPARISONS, MAX_FIELD_LENGTH = 4000, 20, 200, 200
-"""Bounds on a filter: characters of its text, brackets inside brackets, comparisons, characters of a field's name."""
+"""Limits of a filter: characters, nested brackets, comparisons, characters of a field name."""
 MAX_INTEGER = 2**63 - 1
-"""The largest whole number that stores compare exactly."""
+"""Largest integer that stores compare exactly."""
 
 _TOKENS = re.compile(
     r"""\s*(?:
@@ -46,11 +45,11 @@ Value = str | int | float | bool
 
 
 class FilterError(ValueError):
-    """A filter cannot be read, or names what is not there; the message says where, and what was expected."""
+    """A filter cannot be parsed or has an invalid field or value; the message gives the position."""
 
 
 class Filter:
-    """A condition on items. Filters are combined with ``&``, ``|`` and ``~``, and print as the text they are read from.
+    """A condition on items. Filters are combined with ``&``, ``|`` and ``~``, and print as parseable text.
 
     Examples
     --------
@@ -63,21 +62,21 @@ class Filter:
 
     @staticmethod
     def parse(text: str) -> Filter:
-        """Read a filter from its text, or from JSON as text; FilterError says at which character it is wrong."""
+        """Parse a filter from text, or from JSON as text; FilterError gives the position of a mistake."""
         if len(text) > MAX_LENGTH:
             raise FilterError(f"the filter has {len(text):,} characters; expected at most {MAX_LENGTH:,}")
         if text.lstrip().startswith("{"):
             try:
                 return Filter.from_json(json.loads(text))
             except json.JSONDecodeError as error:
-                raise FilterError(f"the filter at character {error.pos + 1}: no JSON ({error.msg})") from None
+                raise FilterError(f"the filter at character {error.pos + 1}: not valid JSON ({error.msg})") from None
             except RecursionError:
                 raise FilterError(f"the filter has more than {MAX_DEPTH} objects inside objects") from None
         return _check_size(_Parser(text).filter())
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Filter:
-        """Read a filter from the values of its JSON form."""
+        """Return the filter of a JSON form."""
         return _check_size(_from_json(value, 0))
 
     @staticmethod
@@ -96,7 +95,7 @@ class Filter:
         raise NotImplementedError
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Iterate over the comparisons that the filter is made of."""
+        """Iterate over the comparisons in the filter."""
         raise NotImplementedError
 
     def __and__(self, other: Filter) -> Filter:
@@ -111,10 +110,10 @@ class Filter:
 
 @dataclass(frozen=True)
 class Comparison(Filter):
-    """A field compared with a value. What an item does not have is neither equal to, less nor greater than anything.
+    """A field compared with a value. A missing field is neither equal to, less nor greater than any value.
 
-    ``!=`` is ``not … =``, so it holds for items without the field. A field with several values, as ``label``, is equal
-    to a value if one of them is.
+    ``!=`` is ``not … =``, so it matches items without the field. A field with several values, such as ``label``, equals
+    a value if one of them does.
     """
 
     field: str
@@ -134,12 +133,10 @@ class Comparison(Filter):
         return f"{field} {self.operator} {_value_text(self.value)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         field = f"extra.{self.field}" if self.field in _KEYWORDS else self.field
         return {field: self.value if self.operator == "=" else {self.operator: self.value}}
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Iterate over the comparisons that the filter is made of."""
         yield self
 
 
@@ -152,11 +149,9 @@ class _Joined(Filter):
             raise FilterError(f"{type(self).__name__.lower()}: expected at least one filter")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {type(self).__name__.lower(): [part.to_json() for part in self.parts]}
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Iterate over the comparisons that the filter is made of."""
         for part in self.parts:
             yield from part.comparisons()
 
@@ -177,31 +172,29 @@ class Or(_Joined):
 
 @dataclass(frozen=True)
 class Not(Filter):
-    """What does not pass a filter."""
+    """The complement of a filter."""
 
     part: Filter
 
     def __str__(self) -> str:
-        # not after not is read as nothing, so that a filter that was denied twice needs brackets too
+        # the parser cancels two adjacent nots, so a doubly negated filter needs brackets too
         return f"not {self.part}" if isinstance(self.part, Comparison) else f"not ({self.part})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {"not": self.part.to_json()}
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Iterate over the comparisons that the filter is made of."""
         yield from self.part.comparisons()
 
 
 def all_of(*filters: Filter | None) -> Filter | None:
-    """Return what passes all of the filters that are given; None if none is."""
+    """Return the conjunction of the filters that are not None, or None."""
     given = [one for one in filters if one is not None]
     return And(tuple(part for one in given for part in _parts(And, one))) if len(given) > 1 else next(iter(given), None)
 
 
 def is_year(value: Value) -> bool:
-    """Return whether a number is a year in front of what dates are compared with: 2024 is all of that year."""
+    """Return whether a value compared with dates is a year; 2024 covers the whole year."""
     return isinstance(value, int) and 1000 <= value <= 9999
 
 
@@ -233,7 +226,7 @@ def _check_depth(one: Filter, depth: int) -> None:
 
 
 def checked_field(field: Any) -> str:
-    """Return the name of a field, or raise FilterError for one that no filter takes."""
+    """Return the name of a field, or raise FilterError if it is invalid."""
     if not isinstance(field, str) or not 0 < len(field) <= MAX_FIELD_LENGTH:
         raise FilterError(f"the field is {str(field)[:40]!r}; expected a name of 1 to {MAX_FIELD_LENGTH} characters")
     if any(character in '"\\' or not character.isprintable() for character in field):
@@ -245,7 +238,7 @@ def _check_value(field: str, value: Any) -> None:
     if not isinstance(value, str | int | float):  # a bool is an int
         raise FilterError(f"{field}: the value is {type(value).__name__}; expected a text, a number, true or false")
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= character <= "\udfff" for character in value)):
-        raise FilterError(f"{field}: the value has a NUL, or half of a UTF-16 pair; leave it out")
+        raise FilterError(f"{field}: the value has a NUL or an unpaired surrogate; remove it")
     if isinstance(value, float) and not math.isfinite(value):
         raise FilterError(f"{field}: the value is {value}; expected a finite number")
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
@@ -288,7 +281,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Reads ``or`` of ``and`` of ``not`` of comparisons and brackets, by recursive descent."""
+    """Recursive-descent parser: ``or`` of ``and`` of ``not`` of comparisons and brackets."""
 
     def __init__(self, text: str) -> None:
         self.tokens = list(_tokens(text))
@@ -398,7 +391,7 @@ def _value_text(value: Value) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Return a number without an exponent, so that it is read as a number again."""
+    """Return a number without an exponent, so that it parses as a number."""
     text = repr(value)
     return text if "e" not in text else f"{value:.1f}" if abs(value) > 1 else f"{value:.340f}".rstrip("0")
 

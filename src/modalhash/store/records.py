@@ -1,4 +1,4 @@
-"""What a store of items is: the protocol, the records in it, and the errors of every back end."""
+"""The ``Store`` protocol, its records and errors, and the checks that all back ends share."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from modalhash.core.typing import Array, Codes
 from modalhash.store.filters import Filter
 
 KINDS = ("learned", "hashed")
-"""A code was made from labels in training, or from features alone."""
+"""Origin of a code: labels in training, or features alone."""
 
 MAX_REFINEMENT = 192
-"""The most bytes of an item's refinement vector."""
+"""Maximum size of a refinement vector in bytes."""
 
 MAX_DEPTH = 100
-"""The most levels of lists and mappings in each other in ``extra``."""
+"""Maximum nesting depth of lists and mappings in ``extra``."""
 
 PICTURE_TEXT = "picture_text"
-"""The field of ``extra`` that has the text in a picture."""
+"""Field of ``extra`` with the text recognized in a picture."""
 
 SEARCHED_FIELDS = ("title", "caption", "description", PICTURE_TEXT)
-"""The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
+"""Default fields of ``extra`` whose words are searched."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # a backslash before it may itself be escaped
 
 Key = tuple[str, str]
-"""The modality and the id of an item, which together name it in a store."""
+"""Modality and id, which identify an item."""
 
 
 class StoreError(RuntimeError):
-    """The store cannot be used; the message says why and what to do."""
+    """The store cannot be used; the message gives the reason and what to do."""
 
 
 class StoreBusyError(StoreError):
-    """Another process has been writing for longer than this one was willing to wait."""
+    """Another process held the write lock for longer than the timeout."""
 
 
 class StoreFullError(StoreError):
-    """The disk is full; the change did not happen, everything before it is there."""
+    """The disk is full; the change did not happen and earlier changes are intact."""
 
 
 class StoreAccessError(StoreError):
-    """The store cannot be opened here as wanted: a permission, a read-only or a failing disk. It may be whole."""
+    """The store cannot be opened in this mode (permissions, read-only or failing disk). It may be intact."""
 
 
 class StoreUnavailableError(StoreError):
-    """The server of the store cannot be reached now; the change did not happen. The next call tries again."""
+    """The server cannot be reached; the change did not happen. The next call reconnects."""
 
 
 class StoreUncertainError(StoreUnavailableError):
-    """The server was lost while it confirmed a change: whether that happened is unknown, until somebody looks."""
+    """The connection was lost during a commit, so it is unknown whether the change happened."""
 
 
 class Revision(NamedTuple):
-    """Equal revisions mean equal contents.
+    """State of a store; equal revisions mean equal contents.
 
-    A revision grows with every change, whoever makes it. Compare revisions, and hand them back to the store that gave
-    them; the numbers inside are its own.
+    Every change by any process increases it. Compare revisions, or pass them back to the store that returned them; the
+    fields are internal to the store.
     """
 
     items: int = 0
@@ -81,22 +81,21 @@ class Record:
     Parameters
     ----------
     id : str
-        The id that its owner gave; unique among the items of a modality.
+        Id given by the owner; unique within a modality.
     modality : str
         E.g. ``"image"``.
     code : uint8 (ceil(n_bits / 8),) or bytes
-        Packed; bytes when it comes from the store.
+        Packed code; bytes when read from a store.
     kind : {"hashed", "learned"}
-        Whether the code was made from features alone, or from labels in training.
+        Whether the code was computed from features alone, or from labels in training.
     text, uri : str, optional
-        The text itself, or where the item is.
+        The text itself, or the location of the item.
     labels : tuple of str or int
-        Its labels, if known.
+        Labels, if known.
     extra : mapping
-        Anything else to store with it; goes through JSON.
+        Further fields; must be serializable as JSON.
     refinement : bytes, optional
-        What orders items of equal codes: a vector of at most 128 signed bytes, one int8 value each. The store keeps it
-        and does not look into it.
+        Up to ``MAX_REFINEMENT`` int8 values that order items of equal codes. Opaque to the store.
     """
 
     id: str
@@ -111,23 +110,20 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """The modality and the id, which together name the item in a store."""
         return self.modality, self.id
 
 
 class Store(Protocol):
-    """Items with their codes, texts or URIs, and labels: the truth that every index is a copy of.
+    """Items with their codes, texts or URIs, and labels; the authoritative copy for every index.
 
-    An item has two names. Its *key* is its modality and the id that its owner gave. Its *number* is an integer that
-    the store gives and an index holds; numbers only rise, and none is used twice.
+    An item is identified by its *key*, which is its modality and the id given by the owner, and by its *row id*, an
+    integer that the store assigns and an index holds. Row ids ascend in insertion order and are never reused.
 
-    Every call that changes something happens whole or not at all, and one after the other, whoever writes. Several
-    threads may use one store, and several processes may have the same one open. Whatever goes wrong with the storage
-    is a :class:`StoreError`.
+    Every change is atomic, and changes by all writers are serialized. A store can be shared between threads and opened
+    by several processes. Every storage failure raises a :class:`StoreError`.
     """
 
     n_bits: int
-    """The length of the codes."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -137,129 +133,124 @@ class Store(Protocol):
     def __contains__(self, key: object) -> bool: ...
 
     def close(self) -> None:
-        """Close the store; every change that returned is there. Closing twice does nothing; using it then fails."""
+        """Close the store. Closing twice does nothing; any other call then raises."""
 
     def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
-        """Add items and return their numbers.
+        """Add items and return their row ids.
 
-        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
-        ``replace`` the new item takes the key of the old one, under a new number.
+        Raises ValueError and adds nothing if a key is in the store already or is given twice. With ``replace`` the new
+        item replaces the old one of the same key and gets a new row id.
         """
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
-        """Remove items and return how many there were.
+        """Remove items and return how many were removed.
 
-        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
+        Raises KeyError and removes nothing if a key is not in the store, unless ``missing="ignore"``.
         """
 
     def update(self, records: Mapping[int, Record]) -> Array:
-        """Replace items by their numbers, each under a new number; return which of the numbers were replaced.
+        """Replace items by row id, each under a new row id; return the old row ids that were replaced.
 
-        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
-        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
-        raised and nothing is replaced.
+        Items that were removed or replaced since their row id was read are skipped, so that no concurrent change is
+        lost. Raises ValueError and replaces nothing if a record has another key than the item it replaces.
         """
 
-    def tidy(self) -> None:
-        """Do what makes later searches quicker, if there is anything; items stay as they are, and so does the revision.
+    def optimize(self) -> None:
+        """Reorganize the store for faster searches; items and revision do not change."""
 
-        Others may go on reading and writing meanwhile.
-        """
+    def lock_writes(self) -> AbstractContextManager[None]:
+        """Block all other writers during the block, because another store is about to replace this one.
 
-    def handover(self) -> AbstractContextManager[None]:
-        """Keep everybody else from writing during the block, because another store is about to take the place.
-
-        Who wants to write waits for its end. If the block ends well, a store that others may still reach refuses every
-        change from then on.
+        Other writers wait until the block ends. If it ends without an error, a store that other processes can still
+        reach refuses every later change.
         """
 
     def get(self, id: str, *, modality: str) -> Record:
         """Return the item with this key, or raise KeyError."""
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Return the numbers of the items with these keys, without those that are not in the store."""
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return the row ids of the items with these keys; unknown keys are omitted."""
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
-        """Return the items with these numbers that pass the filter, without those that are not in the store."""
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these row ids that match the filter; unknown row ids are omitted."""
 
     def matching(self, where: Filter | None = None) -> Array:
-        """Return the numbers, rising, of the items that pass the filter."""
+        """Return the row ids of the items that match the filter, ascending."""
 
     def newest(self, where: Filter | None = None) -> Array:
-        """Return the numbers of the items that pass the filter, those that were taken last first.
+        """Return the row ids of the items that match the filter, most recently taken first.
 
-        The field ``taken`` of ``extra`` says when, as ``2019-06-14T12:30:00``. Items without one come after the
-        others, those that were added last first.
+        The date is the field ``taken`` of ``extra``, e.g. ``2019-06-14T12:30:00``. Items without it follow, last added
+        first.
         """
 
     def labels(self) -> dict[str, int]:
-        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        """Return the number of items with each label, most frequent first; integer labels become strings."""
 
     def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
-        """Return how many items have each value of a field of ``extra``, the most frequent first; numbers are texts."""
+        """Return the number of items with each value of a field of ``extra``, as strings, most frequent first."""
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
-        """Return the numbers of the items whose text, captions or id have words of the query, the best first.
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
+        """Return the row ids of the items whose text, captions or id contain words of the query, best first.
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
-
-        Captions are the fields of ``extra`` that the store was told to search. Whatever is typed is words, never a
-        language of queries, except ``dino*`` for whatever begins so. A store that cannot search words finds nothing.
+        If no item contains all words, items with some of them are returned, unless ``match_all`` is set. Captions are
+        the ``searched_fields`` of ``extra``. The query has no syntax except ``dino*``, which matches a prefix. A store
+        without text search returns nothing.
         """
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
-        """Iterate in insertion order; concurrent changes are skipped.
+        """Iterate over the records in insertion order.
 
-        An item that was removed since the call may still come, one that was added does not.
+        Items added after the call are not included; items removed after the call may be.
         """
 
     def codes(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Codes]]:
-        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
+        """Iterate over batches of (row ids, modality numbers, packed codes) in insertion order.
 
-        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
-        are still there.
+        Only items that were added after ``since`` and not after ``until``, and that still exist, are included.
         """
 
     def refinements(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+        """Iterate over batches of (row ids, modality numbers, vectors, present), as :meth:`codes`.
 
-        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        Vectors are rows of ``MAX_REFINEMENT`` int8 values, padded with zeros. ``present`` is false for items without
+        one.
         """
 
     def removed(self, since: Revision, until: Revision) -> Array:
-        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
+        """Return the row ids of the items that were removed after ``since`` and not after ``until``.
 
-        A store forgets removals after a while. Then other numbers of items that are no longer there are among them.
+        Only recent removals are recorded. For an older ``since``, the result is every row id up to it that no longer
+        exists.
         """
 
     def revision(self) -> Revision:
         """Return the current revision; cheap enough to call before every search."""
 
-    def revision_at_once(self) -> Revision | None:
-        """Return the current revision if that takes no waiting; None if it may: for a change here, or for a network."""
+    def revision_if_ready(self) -> Revision | None:
+        """Return the current revision, or None if that would wait for a lock or a network."""
 
     def modalities(self) -> dict[str, int]:
-        """Return the number of each modality by name; a number never changes."""
+        """Return the number of each modality by name; numbers never change."""
 
     def count(self, modality: str | None = None) -> int:
-        """Return the number of items, in all or in one modality."""
+        """Return the number of items, in total or in one modality."""
 
     def uris(self, part: str) -> set[str]:
-        """Return the URIs that have this text in them, of all items."""
+        """Return the URIs of all items that contain ``part``."""
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of items by modality and kind of code; zeros are left out."""
-
-
-# -- what back ends have in common
+        """Return the number of items by (modality, kind), without zeros."""
 
 
 class FoundNumbers:
-    """The numbers that the last filters found, until something changes."""
+    """Cache of the row ids that recent filters selected, valid for one revision."""
 
     MOST = 8
 
@@ -268,7 +259,6 @@ class FoundNumbers:
         self._lock = threading.Lock()
 
     def get(self, key: str, revision: Revision, select: Callable[[], Array]) -> Array:
-        """Return what was found under this key at this revision; ``select`` finds it if that is not known."""
         known = self._found.get(key)
         if known is None or known[0] != revision:
             known = revision, select()
@@ -281,7 +271,7 @@ class FoundNumbers:
 
 
 def check_records(records: Iterable[Record], n_bits: int) -> list[Record]:
-    """Return the records with codes as bytes, or raise an error that names the first bad one."""
+    """Return the records with codes as bytes, or raise an error that names the first invalid one."""
     batch = [_check_record(record, n_bits) for record in records]
     seen: set[Key] = set()
     for record in batch:
@@ -292,7 +282,6 @@ def check_records(records: Iterable[Record], n_bits: int) -> list[Record]:
 
 
 def check_keys(keys: Iterable[Key]) -> list[Key]:
-    """Return the keys as a list, or raise TypeError for what is no key."""
     if isinstance(keys, str):
         raise TypeError(f"keys is the text {keys!r}; expected pairs, e.g. [('text', {keys!r})]")
     checked = list(keys)
@@ -303,12 +292,12 @@ def check_keys(keys: Iterable[Key]) -> list[Key]:
 
 
 def check_updates(records: Mapping[int, Record], n_bits: int) -> dict[int, Record]:
-    """Return new records by the number of the item that each replaces, with codes as bytes."""
+    """Return the new records, with codes as bytes, by the row id of the item that each replaces."""
     return dict(zip(map(int, records), check_records(records.values(), n_bits), strict=True))
 
 
 def check_same_keys(wanted: Mapping[int, Record], keys: Mapping[int, Key]) -> None:
-    """Raise ValueError if a record has another key than the item that it is to replace."""
+    """Raise ValueError if a record has another key than the item it replaces."""
     for number, key in keys.items():
         if wanted[number].key != key:
             raise ValueError(
@@ -317,12 +306,11 @@ def check_same_keys(wanted: Mapping[int, Record], keys: Mapping[int, Key]) -> No
 
 
 def to_json(value: Any) -> str:
-    """Return labels or other fields of an item as JSON."""
     return _JSON.encode(value)
 
 
 def check_storable(record: Record) -> None:
-    r"""Raise for a field of an item that no store can hold, whatever its code is.
+    r"""Raise if a field of a record cannot be stored; the code is not checked.
 
     Examples
     --------
@@ -331,7 +319,7 @@ def check_storable(record: Record) -> None:
         ...
     ValueError: the label 'sea\x00' has a NUL
     """
-    if _is_plain(record):  # nearly every item: a quarter of the time
+    if _is_plain(record):  # the fast path for nearly every item
         return
     for name in ("id", "modality"):
         value = getattr(record, name)
@@ -364,17 +352,17 @@ def check_storable(record: Record) -> None:
     if _NUL_IN_JSON.search(written["extra"]):
         raise ValueError("extra has a NUL in a text")
     if _depth(record.extra) > MAX_DEPTH:
-        raise ValueError(f"extra has more than {MAX_DEPTH} lists and mappings in each other")
+        raise ValueError(f"extra has more than {MAX_DEPTH} nested lists and mappings")
     for name, text in written.items():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             half = text[error.start]
-            raise ValueError(f"{name} has half a character (the surrogate {half!r}), which no file can hold") from None
+            raise ValueError(f"{name} has an unpaired surrogate ({half!r}), which cannot be encoded") from None
 
 
 def _is_plain(record: Record) -> bool:
-    """Return whether a record is certainly fine: whole texts, and other fields that are texts or integers."""
+    """Return whether a record is certainly valid because its fields are encodable strings or integers."""
     id, modality, labels, extra = record.id, record.modality, record.labels, record.extra
     if not (type(id) is type(modality) is str and id and modality and type(labels) is tuple and type(extra) is dict):
         return False
@@ -392,7 +380,7 @@ def _is_plain(record: Record) -> bool:
             return False
     try:
         text = "\n".join(parts)
-    except TypeError:  # one of them is no text
+    except TypeError:  # one of them is not a string
         return False
     return "\0" not in text and (text.isascii() or _is_encodable(text))
 
@@ -421,14 +409,14 @@ def _check_record(record: Any, n_bits: int) -> Record:
     code = record.code
     unused = -n_bits % 8
     if isinstance(code, bytes) and 8 * len(code) == n_bits + unused and not code[-1] % 2**unused:
-        return record  # the usual case, without an array for every item
+        return record  # the usual case, without creating an array
     row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
     packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()
     return record if isinstance(code, bytes) else replace(record, code=packed)
 
 
 def _depth(value: Any) -> int:
-    """Return how many lists and mappings are in each other, counted level by level: however deep, nothing recurses."""
+    """Return the nesting depth of lists and mappings, level by level because recursion could overflow."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, Mapping | list | tuple) and one]:
         depth += 1

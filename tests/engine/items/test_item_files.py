@@ -120,7 +120,7 @@ def test_an_engine_that_was_moved_alone_finds_its_photos_after_it_is_retrained(m
 def test_engines_of_before_have_whole_paths(mine, tmp_path):
     """What an earlier version stored is found as long as it is there, also from a folder that has been moved."""
     with Engine.open(mine / "engine") as engine:
-        numbers = engine.store.numbers([("image", "photos/2.png")])
+        numbers = engine.store.row_ids([("image", "photos/2.png")])
         (record,) = engine.store.records(list(numbers.values())).values()
         engine.store.add([replace(record, uri=str(mine / "photos" / "2.png"))], replace=True)
     shutil.move(mine / "engine", tmp_path / "engine")

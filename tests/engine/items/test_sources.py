@@ -87,12 +87,21 @@ def test_ids_from_contents(engine, tmp_path):
 
 
 UNSTORABLE = {
-    "surrogate in the text": (r'{"id": "x", "text": "half \ud83d", "labels": ["red"]}', "text has half a character"),
-    "surrogate without an id": (r'{"text": "half \ud83d", "labels": ["red"]}', "text has half a character"),
-    "surrogate in the id": (r'{"id": "\udfff", "text": "a ball", "labels": ["red"]}', "id has half a character"),
-    "surrogate in a label": (r'{"id": "x", "text": "a ball", "labels": ["\ud800"]}', "labels has half a character"),
-    "surrogate in a field": (r'{"id": "x", "text": "a ball", "place": ["\ud800"]}', "extra has half a character"),
-    "surrogate in the name of a field": (r'{"id": "x", "text": "a ball", "\ud800": 1}', "extra has half a character"),
+    "surrogate in the text": (
+        r'{"id": "x", "text": "half \ud83d", "labels": ["red"]}',
+        "text has an unpaired surrogate",
+    ),
+    "surrogate without an id": (r'{"text": "half \ud83d", "labels": ["red"]}', "text has an unpaired surrogate"),
+    "surrogate in the id": (r'{"id": "\udfff", "text": "a ball", "labels": ["red"]}', "id has an unpaired surrogate"),
+    "surrogate in a label": (
+        r'{"id": "x", "text": "a ball", "labels": ["\ud800"]}',
+        "labels has an unpaired surrogate",
+    ),
+    "surrogate in a field": (r'{"id": "x", "text": "a ball", "place": ["\ud800"]}', "extra has an unpaired surrogate"),
+    "surrogate in the name of a field": (
+        r'{"id": "x", "text": "a ball", "\ud800": 1}',
+        "extra has an unpaired surrogate",
+    ),
     "surrogate in the path": (
         r'{"id": "x", "path": "\ud800.png", "labels": ["red"]}',
         "no such file|not a path|surrogate",

@@ -160,7 +160,7 @@ def test_searches_at_once_agree_where_a_vector_is_damaged(folder, tmp_path):
 def test_a_cut_snapshot_is_passed_over(length, folder, tmp_path):
     path = folder / "index.snapshot"
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.warns(UserWarning, match="was cut"), Engine.open(folder, read_only=True) as engine:
+    with pytest.warns(UserWarning, match="is truncated"), Engine.open(folder, read_only=True) as engine:
         assert answers(engine) == without_snapshot(folder, tmp_path)
 
 

@@ -261,7 +261,7 @@ def test_relabel_retrain_and_upgrade(shared, schemas, tmp_path):
             assert ("image", peer.id) not in records
             assert records["image", item.id].labels == ("blue", "square")
             assert len(schemas()) == 2
-            with pytest.raises(StoreError, match="a retrained engine has taken its place"):
+            with pytest.raises(StoreError, match="a retrained engine has replaced it"):
                 elsewhere.add([{"id": "too late", "text": "a red ball"}])
             assert elsewhere.search(text="a red ball"), "it goes on searching in the old schema"
     verify_engine(shared, repair=True)

@@ -119,7 +119,7 @@ def test_what_others_change_meanwhile_is_in_the_new_engine(grown):
 
 
 def test_who_writes_at_the_last_moment_waits_and_is_told(grown, monkeypatch):
-    handover, outcome = SqliteStore.handover, []
+    lock_writes, outcome = SqliteStore.lock_writes, []
 
     def add():
         try:
@@ -134,12 +134,12 @@ def test_who_writes_at_the_last_moment_waits_and_is_told(grown, monkeypatch):
 
     @contextmanager
     def watched(store):
-        with handover(store):
+        with lock_writes(store):
             thread.start()
             assert ready.wait(30)
             yield
 
-    monkeypatch.setattr(SqliteStore, "handover", watched)
+    monkeypatch.setattr(SqliteStore, "lock_writes", watched)
     with grown.retrain() as new:
         thread.join()
         there = ("text", "at the last moment") in new.store
@@ -159,11 +159,11 @@ def test_an_engine_that_another_one_replaced_is_left_alone(world, engine):
 
 def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
     """As where the connection to a database is cut: somebody writes after the last look."""
-    handover = SqliteStore.handover
+    lock_writes = SqliteStore.lock_writes
 
     @contextmanager
     def cut(store):
-        with handover(store):
+        with lock_writes(store):
             pass
         held.append(True)
         yield
@@ -174,11 +174,11 @@ def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
     def moved(store):
         if held and store is grown.store:
             held.append(True)
-            if len(held) == 3:  # once after the handover began, and once before the folders change places
+            if len(held) == 3:  # once after the write lock was taken, and once before the folders change places
                 store.add([Record("between", "text", b"\0\0")])
         return revision(store)
 
-    monkeypatch.setattr(SqliteStore, "handover", cut)
+    monkeypatch.setattr(SqliteStore, "lock_writes", cut)
     monkeypatch.setattr(SqliteStore, "revision", moved)
     with pytest.raises(StoreError, match=r"the store was changed .* nothing was replaced"):
         grown.retrain()

@@ -429,7 +429,7 @@ def _held_out_examples(engine: Engine, examples: Iterable[Mapping[str, Any]]) ->
     """Yield the searches stored with the engine whose items still exist."""
     examples = list(examples)
     keys = [(key[0], key[1]) for one in examples for key in (one["query"], *one["hits"])]
-    numbers = engine.store.numbers(dict.fromkeys(keys))
+    numbers = engine.store.row_ids(dict.fromkeys(keys))
     records = {record.key: record for record in engine.store.records(list(numbers.values())).values()}
     for one in examples:
         query = records.get((one["query"][0], one["query"][1]))
@@ -470,7 +470,7 @@ def _search(engine: Engine, record: Record, target: str, *, judged: bool) -> Exa
             hits = engine.search_many(content, modality=record.modality, want=target, k=N_HITS + 1)[0]
     except (ValueError, OSError, ImportError):  # e.g. a missing or damaged picture
         return None
-    found = engine.store.records(list(engine.store.numbers((hit.modality, hit.id) for hit in hits).values()))
+    found = engine.store.records(list(engine.store.row_ids((hit.modality, hit.id) for hit in hits).values()))
     by_key = {one.key: one for one in found.values()}
     keys = [(hit.modality, hit.id) for hit in hits if (hit.modality, hit.id) != record.key]
     records = [by_key[key] for key in keys[:N_HITS] if key in by_key]

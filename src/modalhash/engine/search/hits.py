@@ -471,7 +471,7 @@ def _shortlists(
         if radius is not None:
             hits = index.search(codes, radius=radius, ids=ids, group=groups(want))
         else:
-            hits = index.shortlist(codes, n, most=MAX_TIES * n, ids=ids, group=groups(want))
+            hits = index.shortlist(codes, n, max_hits=MAX_TIES * n, ids=ids, group=groups(want))
         found.update((position, hits[row]) for row, position in enumerate(positions))
     return [found[position] for position in range(len(requests))]
 

@@ -95,7 +95,9 @@ class Ranker:
         if not self._embedding(vector).any():
             return np.empty(0, np.int64)
         k = max(k, SKETCH_SHORTLIST)
-        hits = self.sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
+        hits = self.sketches.shortlist(
+            self._sketch(vector[None]), k, max_hits=max(k, MAX_SKETCH_SHORTLIST), group=group
+        )
         return hits[0][0]
 
     def near_in_meaning(self, vector: Array, groups: Sequence[int] | None, k: int) -> Array:

@@ -47,7 +47,7 @@ def match_words(
 ) -> list[tuple[Record, int]]:
     """Return the items that contain words of the text, the best first, with their Hamming distances."""
     where = all_of(None if want is None else any_value("modality", want), where)
-    numbers = store.words(text, where=where, limit=limit).tolist()
+    numbers = store.search_text(text, where=where, limit=limit).tolist()
     records = store.records(numbers) if numbers else {}
     found = [records[number] for number in numbers if number in records]
     if not found:
@@ -133,7 +133,7 @@ def expand_query(request: SearchRequest, store: Store, n_posterior: int) -> Sear
     if request.text is None or request.vector is None or not request.options.hybrid or not n_posterior:
         return request
     own = Comparison("modality", "=", str(request.modality))
-    numbers = store.words(request.text, where=own, limit=N_TEXTS, every=True).tolist()
+    numbers = store.search_text(request.text, where=own, limit=N_TEXTS, match_all=True).tolist()
     records = store.records(numbers) if numbers else {}
     found = [records[number] for number in numbers if number in records]
     found = [record for record in found if len(record.refinement or b"") >= n_posterior]

@@ -254,7 +254,7 @@ class FolderSync:
         """Return the items of a file to encode again, with their fields except the recognized text."""
         input_kinds, store = self._engine.reads, self._engine.store
         items = []
-        for record in store.records(list(store.numbers(keys).values())).values():
+        for record in store.records(list(store.row_ids(keys).values())).values():
             if input_kinds[record.modality] == "image":
                 extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
                 items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
@@ -274,7 +274,7 @@ class FolderSync:
                 plan.states[path] = states[path]
                 del items[path]
         free = {key for keys in plan.gone.values() for key in keys}
-        taken = self._engine.store.numbers(item.key for item in items.values()).keys() - free
+        taken = self._engine.store.row_ids(item.key for item in items.values()).keys() - free
         for path, item in items.items():
             if item.key in taken:
                 other = self._path_of(self._engine.store.get(item.id, modality=item.modality).uri)

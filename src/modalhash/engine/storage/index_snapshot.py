@@ -216,7 +216,7 @@ class SnapshotKeeper:
                 return None
             size = write_snapshot(self.path, frozen, self._facts(revision, n_items))
             with contextlib.suppress(StoreError):  # closed or busy; the next save tries again
-                self._store.tidy()
+                self._store.optimize()
         except SnapshotError as error:  # in mapped vectors; the next search reads the store
             _warn_of_damage(error)
             return None

@@ -248,18 +248,18 @@ class Ingester:
             try:
                 self.store.add(records, replace=self.replace)
             except ValueError:
-                if self.replace or not self.store.numbers(record.key for record in records):
+                if self.replace or not self.store.row_ids(record.key for record in records):
                     raise
                 continue
             self.check_current()
             return len(records), len(existing) if self.replace else 0
 
     def _stored(self, items: Iterable[Item]) -> Iterable[Record]:
-        numbers = self.store.numbers(item.key for item in items)
+        numbers = self.store.row_ids(item.key for item in items)
         return self.store.records(list(numbers.values())).values()
 
     def _existing(self, items: Iterable[Item]) -> set[Key]:
-        return set(self.store.numbers(item.key for item in items))
+        return set(self.store.row_ids(item.key for item in items))
 
     def _report_existing(self, items: Iterable[Item]) -> set[Key]:
         items = list(items)

@@ -192,7 +192,7 @@ class Relabeller:
     def _relabel_batch(self, lines: list[_Line]) -> None:
         """Change the items of some lines; repeat for items that another process changed meanwhile."""
         wanted: dict[Key, _Line] = {(name, line.id): line for line in lines for name in self._names(line)}
-        numbers = self.store.numbers(wanted)
+        numbers = self.store.row_ids(wanted)
         there = {id for _, id in numbers}
         for line in lines:
             if line.id not in there:
@@ -212,7 +212,7 @@ class Relabeller:
                     if self.labels.class_names and name != "unchanged":
                         self._unknown.update(set(wanted[record.key].labels) - set(learned_from))
             lost = [by_number[number].key for number in changes if number not in replaced]
-            numbers = self.store.numbers(lost) if lost else {}
+            numbers = self.store.row_ids(lost) if lost else {}
 
     def _changes(
         self, records: Mapping[int, Record], wanted: Mapping[Key, _Line]

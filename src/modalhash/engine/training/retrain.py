@@ -81,7 +81,7 @@ def retrain_engine(
                         break
                 link_tree(folder / MEDIA, made.folder / MEDIA)
                 sync_tree(made.folder)  # so that little is left to do under the write lock
-                held.enter_context(store.handover())
+                held.enter_context(store.lock_writes())
                 generation.check()
                 follower.catch_up()
             if store.revision() != follower.reached:
@@ -219,7 +219,7 @@ class _Reader:
 
         If its picture is missing because the item was just removed or replaced, that change is replayed later.
         """
-        current = self.store.numbers([(str(problem.modality), str(problem.id))])
+        current = self.store.row_ids([(str(problem.modality), str(problem.id))])
         return any(number in self.keys for number in current.values())
 
 

@@ -1,6 +1,6 @@
-"""Compiled inner products of int8 vectors (see :mod:`modalhash.index.vectors`).
+"""Compiled inner products of int8 vectors (:mod:`modalhash.index.vectors`).
 
-Importing this module loads numba, so others import it inside the functions that need it.
+Importing this module loads numba, so import it inside the functions that need it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import numpy as np
 from modalhash.core.bit_kernels import compiled, prefetch
 from modalhash.core.typing import Array
 
-PREFETCHED_ROWS = 16  # of a table of vectors that are on their way while one is multiplied
+PREFETCHED_ROWS = 16  # rows in flight while one is multiplied
 
 
 @compiled()
 def prefetch_row(table: Array, rows: Array, i: int, start: int) -> None:
-    """Request a row that is needed soon from memory: rows lie far apart, and each would be waited for."""
+    """Prefetch a row, because rows are far apart in memory."""
     if i < rows.shape[0]:
         prefetch(table, np.int64(rows[i] * table.shape[1] + start))
 
 
 @compiled()
 def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
-    """Return the inner product of ``query`` with the values from ``start`` on of some rows of a table, in int32."""
+    """Return the int32 inner products of ``query`` with the values from ``start`` on of some rows of a table."""
     out = np.empty(rows.shape[0], np.int32)
     for i in range(min(PREFETCHED_ROWS, rows.shape[0])):
         prefetch_row(table, rows, i, start)
@@ -38,9 +38,9 @@ def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
 
 @compiled()
 def dots_and_cosines(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
-    """Return of some rows the inner products of the values before ``start``, in int32, and the cosines of the others.
+    """Return the int32 inner products of the values before ``start``, and the cosines of those from ``start`` on.
 
-    The others are as many as ``query`` has from ``start`` on. The cosine is 0 where all values of either are.
+    Rows may be longer than ``query``; the rest is ignored. The cosine is 0 if all values of either vector are.
     """
     products = np.empty(rows.shape[0], np.int32)
     cosines = np.zeros(rows.shape[0], np.float64)

@@ -1,6 +1,6 @@
-"""Compiled kernels for what scans have found: items of codes that many have, merged lists, distances of some items.
+"""Compiled kernels for the hits of scans: items of distinct codes, merged lists, distances of some items.
 
-Importing this module loads numba, so others import it inside the functions that need it.
+Importing this module loads numba, so import it inside the functions that need it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from modalhash.index.layout import CHUNK
 
 @compiled()
 def merge_items(starts: Array, items: Array, codes: Array, wanted: int, out: Array, heads: Array, heap: Array) -> int:
-    """Write the first ``wanted`` items of some codes in ascending order into ``out`` and return how many there are.
+    """Write the first ``wanted`` items of some codes into ``out``, ascending, and return their number.
 
-    The items of code c are ``items[starts[c]:starts[c + 1]]``, in ascending order. ``heads`` and ``heap`` are scratch
-    space, of a place per code: which item of each code is next, and a heap of the codes by that item.
+    The items of code c are ``items[starts[c]:starts[c + 1]]``, ascending. ``heads`` and ``heap`` are scratch arrays
+    with an entry per code: the position of its next item, and a heap of the codes by that item.
     """
     n = codes.shape[0]
     if n == 1:
@@ -46,7 +46,6 @@ def merge_items(starts: Array, items: Array, codes: Array, wanted: int, out: Arr
 
 @compiled()
 def sift_down(items: Array, heads: Array, heap: Array, i: int, n: int) -> None:
-    """Move an entry of a heap of ``n`` down to its place."""
     while 2 * i + 1 < n:
         child = 2 * i + 1
         if child + 1 < n and items[heads[heap[child + 1]]] < items[heads[heap[child]]]:
@@ -59,25 +58,25 @@ def sift_down(items: Array, heads: Array, heap: Array, i: int, n: int) -> None:
 
 @compiled()
 def nearest_items(
-    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
+    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, max_hits: int
 ) -> tuple[Array, Array, Array]:
-    """Return the items of each query's codes, up to ``most``, by distance and then item; and their numbers.
+    """Return the items of each query's codes, up to ``max_hits``, by (distance, item), and their number.
 
-    The codes of query q, ordered by distance, are ``codes[q, : sizes[q]]``, as :func:`nearest` finds them.
+    The codes of query q, ordered by distance, are ``codes[q, : sizes[q]]``, as :func:`nearest` returns them.
     """
     n_queries = codes.shape[0]
-    out = np.zeros((n_queries, most), np.int64)
-    out_distances = np.zeros((n_queries, most), np.int32)
+    out = np.zeros((n_queries, max_hits), np.int64)
+    out_distances = np.zeros((n_queries, max_hits), np.int32)
     out_sizes = np.zeros(n_queries, np.int64)
     heads, heap = np.empty(codes.shape[1], np.int64), np.empty(codes.shape[1], np.int64)
     for q in range(n_queries):
         first = filled = 0
-        while first < sizes[q] and filled < most:
+        while first < sizes[q] and filled < max_hits:
             last = first + 1
             while last < sizes[q] and distances[q, last] == distances[q, first]:
                 last += 1
             level = codes[q, first:last]
-            added = merge_items(starts, items, level, most - filled, out[q, filled:], heads, heap)
+            added = merge_items(starts, items, level, max_hits - filled, out[q, filled:], heads, heap)
             out_distances[q, filled : filled + added] = distances[q, first]
             filled += added
             first = last
@@ -89,7 +88,7 @@ def nearest_items(
 def items_within(
     codes: Array, distances: Array, offsets: Array, starts: Array, items: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the items of the codes that :func:`within` found, their distances, and where each query's begin."""
+    """Return the items of the codes that :func:`within` returned, their distances, and offsets per query."""
     n_queries = offsets.shape[0] - 1
     out_offsets = np.zeros(n_queries + 1, np.int64)
     longest = 0
@@ -118,7 +117,7 @@ def items_within(
 
 @compiled()
 def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distances: Array) -> tuple[Array, ...]:
-    """Return two lists of hits, each by (distance, id), as one: ids, distances, and which of the lists each is in."""
+    """Merge two lists of hits, each ordered by (distance, id); also return which list contains each hit."""
     n = ids.shape[0] + other_ids.shape[0]
     out_ids, out_distances = np.empty(n, np.int64), np.empty(n, np.int32)
     in_first, in_other = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
@@ -141,10 +140,10 @@ def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distance
 
 @compiled()
 def find_row(ids: Array, wanted: int) -> int:
-    """Return the row of an id among rising ones, or −1.
+    """Return the row of an id among ascending ones, or −1.
 
-    Ids are mostly spread evenly, so that a guess is near: from it the bounds move apart until the id is between them.
-    A plain binary search would wait for memory at most of its steps.
+    Ids are mostly spread evenly, so the search starts from an interpolated guess and widens the bounds until the id is
+    between them. A plain binary search would wait for memory at most of its steps.
     """
     last = ids.shape[0] - 1
     if last < 0 or wanted < ids[0] or wanted > ids[last]:
@@ -167,9 +166,9 @@ def find_row(ids: Array, wanted: int) -> int:
 
 @compiled()
 def distances_by_id(query: Array, ids: Array, numbers: Array, words: Array, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is.
+    """Write the distance from one query to the row of each id into ``out``; unknown ids are unchanged.
 
-    ``numbers`` has the number of each row's code, or nothing if each row has its own.
+    ``numbers`` has the position of each row's code, or is empty if each row has its own.
     """
     for i in range(wanted.shape[0]):
         row = find_row(ids, wanted[i])

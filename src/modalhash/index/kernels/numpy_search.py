@@ -1,7 +1,7 @@
-"""Scans, merges and products in numpy, for the first searches of a process (see :mod:`._kernel_use`).
+"""Scans, merges and products in numpy, for the first searches of a process (:mod:`modalhash.index.kernels`).
 
-Each function finds what the compiled one of the same name finds, with the same types, from the same arguments; the
-comments there say what is wanted. They are written to be short, and to be quick for a single query.
+Each function has the arguments and results of the compiled function of the same name, which documents them;
+:func:`distances_by_id` takes a table instead of its arrays. They are short, and fast for a single query.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from modalhash.core.typing import Array
 from modalhash.index.layout import CHUNK, DistinctCodes, PackedRows, chunks_for, find_sorted
 
-BLOCK_CHUNKS = 512  # of codes that are compared at once: half a megabyte of words stays in the second cache
+BLOCK_CHUNKS = 512  # per block; half a megabyte of 64-bit words stays in the second-level cache
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.uint8)  # rows and their distances
 
 
@@ -29,36 +29,35 @@ def _blocks(query: Array, words: Array, n: int, n_bits: int) -> Iterator[tuple[i
 
 
 def nearest(
-    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, ``most``) and their numbers, as :func:`nearest`."""
-    out_rows, out_distances = np.zeros((len(queries), most), np.int64), np.zeros((len(queries), most), np.int32)
+    out_rows, out_distances = np.zeros((len(queries), max_hits), np.int64), np.zeros((len(queries), max_hits), np.int32)
     sizes = np.zeros(len(queries), np.int64)
     n_items = np.diff(starts) if len(starts) else None
     for q, query in enumerate(queries):
         counts = np.zeros(n_bits + 1, np.int64)
-        limit = farthest
+        limit = max_distance
         parts = [_NOTHING]
         for first, distances in _blocks(query, words, n, n_bits):
             rows = np.flatnonzero(distances <= limit)
             near = distances[rows]
             rows += first
             counts += _count(near, None if n_items is None else n_items[rows], n_bits)
-            limit = min(farthest, int(np.searchsorted(np.cumsum(counts), k)))  # within it there are k items
+            limit = min(max_distance, int(np.searchsorted(np.cumsum(counts), k)))  # contains k items
             parts.append((rows, near))
         rows, near = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         kept = near <= limit
         rows, near = rows[kept], near[kept]
         order = np.argsort(near, kind="stable")
         n_nearer = int(np.count_nonzero(near < limit))
-        order = order[: n_nearer + most - int(counts[:limit].sum())]
+        order = order[: n_nearer + max_hits - int(counts[:limit].sum())]
         sizes[q] = len(order)
         out_rows[q, : len(order)], out_distances[q, : len(order)] = rows[order], near[order]
     return out_rows, out_distances, sizes
 
 
 def _count(distances: Array, n_items: Array | None, n_bits: int) -> Array:
-    """Return how many items there are at each distance."""
+    """Return the number of items at each distance."""
     if n_items is None:
         return np.bincount(distances, minlength=n_bits + 1)
     counts = np.zeros(n_bits + 1, np.int64)
@@ -67,7 +66,6 @@ def _count(distances: Array, n_items: Array | None, n_bits: int) -> Array:
 
 
 def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
-    """Return rows, distances and offsets of all rows within ``radius``, as :func:`within`."""
     found = [(np.empty(0, np.int64), np.empty(0, np.int32))]
     for query in queries:
         parts = [_NOTHING]
@@ -82,13 +80,12 @@ def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tu
 
 
 def nearest_items(
-    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
+    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, max_hits: int
 ) -> tuple[Array, Array, Array]:
-    """Return the items of each query's codes, up to ``most``, as :func:`nearest_items`."""
-    out, out_distances = np.zeros((len(codes), most), np.int64), np.zeros((len(codes), most), np.int32)
+    out, out_distances = np.zeros((len(codes), max_hits), np.int64), np.zeros((len(codes), max_hits), np.int32)
     out_sizes = np.zeros(len(codes), np.int64)
     for q, size in enumerate(sizes.tolist()):
-        own, near = _items_of(codes[q, :size], distances[q, :size], starts, items, most)
+        own, near = _items_of(codes[q, :size], distances[q, :size], starts, items, max_hits)
         out_sizes[q] = len(own)
         out[q, : len(own)], out_distances[q, : len(own)] = own, near
     return out, out_distances, out_sizes
@@ -97,7 +94,6 @@ def nearest_items(
 def items_within(
     codes: Array, distances: Array, offsets: Array, starts: Array, items: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the items of the codes that were found, as :func:`items_within`."""
     found = [(np.empty(0, np.int64), np.empty(0, np.int32))]
     for q in range(len(offsets) - 1):
         part = slice(int(offsets[q]), int(offsets[q + 1]))
@@ -106,31 +102,30 @@ def items_within(
     return np.concatenate([own for own, _ in found]), np.concatenate([near for _, near in found]), out_offsets
 
 
-def _items_of(codes: Array, distances: Array, starts: Array, items: Array, most: int) -> tuple[Array, Array]:
-    """Return the first ``most`` items of some codes by distance and then item, and their distances."""
+def _items_of(codes: Array, distances: Array, starts: Array, items: Array, max_hits: int) -> tuple[Array, Array]:
+    """Return the first ``max_hits`` items of some codes by (distance, item), and their distances."""
     firsts = starts[codes].tolist()
-    sizes = np.minimum(starts[codes + 1] - starts[codes], most)  # of one code, more would not be among the first
+    sizes = np.minimum(starts[codes + 1] - starts[codes], max_hits)  # more of one code cannot be among the first
     parts = [items[first : first + size] for first, size in zip(firsts, sizes.tolist(), strict=True)]
     own = np.concatenate([np.empty(0, np.int64), *parts])
     near = np.repeat(distances, sizes)
-    order = np.lexsort((own, near))[:most]
+    order = np.lexsort((own, near))[:max_hits]
     return own[order], near[order]
 
 
 def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distances: Array) -> tuple[Array, ...]:
-    """Return two lists of hits as one, as :func:`merge_ordered`."""
     both_ids = np.concatenate([ids, other_ids])
     both_distances = np.concatenate([distances, other_distances]).astype(np.int32, copy=False)
     order = np.lexsort((both_ids, both_distances))
     both_ids, both_distances, in_first = both_ids[order], both_distances[order], order < len(ids)
-    repeated = np.zeros(len(order) + 1, dtype=bool)  # of each hit, whether it is the one before it
+    repeated = np.zeros(len(order) + 1, dtype=bool)  # whether each hit equals the previous one
     repeated[1:-1] = (both_ids[1:] == both_ids[:-1]) & (both_distances[1:] == both_distances[:-1])
     once = ~repeated[:-1]
     return both_ids[once], both_distances[once], in_first[once], (~in_first | repeated[1:])[once]
 
 
 def distances_by_id(query: Array, table: PackedRows | DistinctCodes, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+    """Write the distance from one query to the row of each id into ``out``; unknown ids are unchanged."""
     if isinstance(table, PackedRows):
         rows, present = find_sorted(table.ids, wanted)
         codes = rows[present]
@@ -142,12 +137,10 @@ def distances_by_id(query: Array, table: PackedRows | DistinctCodes, wanted: Arr
 
 
 def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
-    """Return inner products with some rows, as :func:`dots`."""
     return table[rows, start : start + len(query)].astype(np.int32) @ query.astype(np.int32)
 
 
 def dots_and_cosines(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
-    """Return inner products and cosines, as :func:`dots_and_cosines`."""
     values, wanted = table[rows, : len(query)].astype(np.int32), query.astype(np.int32)
     before, after = values[:, :start], values[:, start:]
     products = after @ wanted[start:]

@@ -1,16 +1,14 @@
 """Compiled scans: the k nearest, and all within a radius.
 
-The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
-over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
-codes are compared one by one only where that smallest distance can still matter, which is rare. All queries scan one
-block of chunks while it lies in the first cache.
+The database is in chunks ``words (chunks, words, CHUNK)``; README.md next to this file draws the layout. A scan
+computes only the smallest distance in each chunk, and compares single codes only if that can still matter, which is
+rare. All queries scan one block of chunks while it is in the first-level cache.
 
-Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. A row may also
-be a code that many items have (see :class:`modalhash.index.layout.DistinctCodes`): then it counts as many times.
-Everything runs in the calling thread and without the interpreter's lock: callers spread the work over their own
-threads, which (unlike numba's) may start searches at the same time.
+Rows ascend by id, so among equal distances the first row is kept. A row may be a code of several items
+(:class:`modalhash.index.layout.DistinctCodes`), and then counts that number of times. Everything runs in the calling
+thread without the GIL; callers use their own threads, which (unlike numba's) may start searches concurrently.
 
-Importing this module loads numba, so others import it inside the functions that need it.
+Importing this module loads numba, so import it inside the functions that need it.
 """
 
 from __future__ import annotations
@@ -27,31 +25,29 @@ from modalhash.index.kernels.bitsliced import (
     TABLE_WORDS,
     TRIPLES,
     aligned_words,
+    chunk_below,
+    codes_below,
     fill_bound,
     fill_places,
     fill_table,
     lowest_bit,
     next_group_below,
 )
-from modalhash.index.kernels.chunks import chunk_below, codes_below
 from modalhash.index.layout import CHUNK
 
-BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
+BLOCK_BYTES = 16384  # half of the smallest first-level cache in use; the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
-EXTRA_CANDIDATES = 64  # beyond twice the wanted rows that a query's buffer holds before it is compacted
+EXTRA_CANDIDATES = 64  # capacity of a query's buffer beyond twice ``max_hits``
 MIN_SAMPLED, MAX_SAMPLED = (
     16,
     128,
-)  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
+)  # chunks, a 16th of all, from which the first limit is estimated
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
-GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
-MIN_BYTES_FOR_HALVES = 2**23  # of codes, below which these are in a cache, or soon
-CHUNKS_AT_ONCE = 8  # of each half that are looked at together: by then they are still in a cache
-MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
-LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
-
-
-# -- shared by both scans
+GROUPS_OF_A_BLOCK = 4  # of one word; their tables, 28 kB, stay in the first-level cache
+MIN_BYTES_FOR_HALVES = 2**23  # of codes; fewer are soon cached
+CHUNKS_AT_ONCE = 8  # of each half; few enough to stay cached
+MIN_QUERIES_FOR_PLANES = 4  # with fewer, building the tables costs more than it saves
+LOG_LENGTH = 2**18  # hits of one radius scan; 6 MB
 
 
 @compiled()
@@ -68,7 +64,6 @@ def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
 
 @compiled(inline="always")  # a call would count references to its arrays
 def distance_to(query: Array, words: Array, row: int) -> np.int64:
-    """Return the distance from one query to one row."""
     distance = np.int64(0)
     for w in range(query.shape[0]):
         distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
@@ -77,10 +72,10 @@ def distance_to(query: Array, words: Array, row: int) -> np.int64:
 
 @compiled()
 def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool) -> int:
-    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
+    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length.
 
-    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is
-    ``cached`` need not be read in the order of memory, nor ahead: of 256 bits that takes a tenth less.
+    Zeros after the last row of the database count too, so callers compare the filled rows again. A ``cached`` block is
+    read out of memory order and without prefetching, which is a tenth faster for 256 bits.
     """
     if VECTOR_POPCOUNT and cached and block.itemsize == 8 and block.shape[1] == 4:
         query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
@@ -102,7 +97,7 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
     query_0 = query[0]
     for c in range(start, block.shape[0]):
         words = block[c, 0]
-        least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
+        least = block.dtype.type(255)  # in the type of the words, so that 32 codes of 16 bits fit a vector
         for j in range(CHUNK):
             least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
         if np.int64(least) < limit:
@@ -114,11 +109,11 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
 def next_pairs_below(
     query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array, n_found: Array
 ) -> int:
-    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until a row is full.
+    """Write which chunks of two halves to compare, from ``start`` on, until a row of ``found`` is full.
 
-    Those of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
-    row of ``found``, and its number in ``n_found``. Returns where to go on. It does not stop at the first one: what is
-    read ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
+    Chunks of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
+    row of ``found`` and its count in ``n_found``. Returns where to continue. It does not stop at the first chunk,
+    because the prefetched ones would be lost. Words have 64 bits; the last chunk of an odd number is omitted.
     """
     second = (chunks.shape[0] + 1) // 2
     n_first, n_second, c = 0, 0, start
@@ -133,15 +128,15 @@ def next_pairs_below(
 
 @compiled()
 def block_chunks(words: Array, n_queries: int) -> int:
-    """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
+    """Return the chunks per block: those that fit the first-level cache, or all for a single query."""
     return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
 
 
 @compiled(inline="always")  # a call would count references to its arrays
 def planes_pay(words: Array, n_queries: int) -> bool:
-    """Return whether a batch is compared plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words may be.
+    """Return whether a batch is compared bit-sliced (:mod:`.bitsliced`): codes of 1, 2 or 4 64-bit words.
 
-    Where one instruction counts the bits of several words, chunks are compared faster without tables.
+    If one instruction counts the bits of several words, chunks are compared faster without tables.
     """
     n_words = words.shape[1]
     possible = words.itemsize == 8 and (n_words <= 2 or n_words == 4)
@@ -150,7 +145,7 @@ def planes_pay(words: Array, n_queries: int) -> bool:
 
 @compiled()
 def sort_by_distance(rows: Array, distances: Array, n_bits: int, out_rows: Array, out_distances: Array) -> None:
-    """Sort by distance, equal ones in the order they came, by counting."""
+    """Sort by distance, stably, by counting."""
     starts = np.zeros(n_bits + 2, np.int64)
     for i in range(distances.shape[0]):
         starts[distances[i] + 1] += 1
@@ -187,7 +182,7 @@ def compact(rows: Array, distances: Array, limit: int, quota: int) -> int:
 
 @compiled()
 def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
-    """Return a distance within which there are very likely k of the first ``n`` rows, from a sample of the chunks."""
+    """Estimate, from a sample of chunks, a distance that very likely contains k of the first ``n`` rows."""
     n_whole = n // CHUNK
     n_sampled = min(MAX_SAMPLED, n_whole // 16)
     if n_sampled < MIN_SAMPLED:
@@ -218,47 +213,50 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
 
 @compiled()
 def nearest(
-    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
+    queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest items and their ties.
+    """Return rows, distances (queries, max_hits) and counts for the k nearest items and their ties.
 
-    Row i stands for ``starts[i + 1] - starts[i]`` items, or for one if there are no starts. Found are the rows of the
-    ``k`` nearest items and all rows as near as the k-th, ``1 ≤ k ≤ most``. At that distance no more rows matter than
-    ``most`` less the items that are nearer, since each row has an item: the first ones stay. With ``most = k`` and one
-    item a row these are the k nearest rows. Rows beyond the distance ``farthest`` are left out; places that are not
-    filled hold row 0.
+    Row i represents ``starts[i + 1] - starts[i]`` items, or one if ``starts`` is empty. The result has the rows of the
+    ``k`` nearest items and all rows at the distance of the k-th, with ``1 ≤ k ≤ max_hits``. Of the rows at that
+    distance, only the first ``max_hits`` minus the number of nearer items are kept, because each row has an item. With
+    ``max_hits = k`` and one item per row, these are the k nearest rows. Rows beyond ``max_distance`` are omitted, and
+    unfilled slots hold row 0.
 
-    ``limit`` is the distance of a query's k-th item so far, or ``farthest``; ``inside`` counts the items up to it,
-    ``counts`` those at each distance, ``levels`` the rows there. So the limit falls without a heap, and a full buffer
-    is compacted to at most ``most``. A sample gives each query its first limit; where that was misleading, the scan
-    is repeated without it.
+    ``limit`` is the distance of a query's k-th item so far, or ``max_distance``. ``n_items_within`` counts the items
+    up to the limit, ``counts`` the items at each distance, ``n_rows_at`` the rows at each distance. With these counts
+    the limit falls without a heap, and a full buffer is compacted to at most ``max_hits`` rows. A sample gives each
+    query its first limit. If that was too small, the scan is repeated without it.
     """
     n_queries = queries.shape[0]
-    capacity = min(n, 2 * most + EXTRA_CANDIDATES)
+    capacity = min(n, 2 * max_hits + EXTRA_CANDIDATES)
     rows = np.empty((n_queries, capacity), np.int64)
     distances = np.empty((n_queries, capacity), np.int32)
     counts = np.zeros((n_queries, n_bits + 1), np.int64)
-    levels = np.zeros((n_queries, n_bits + 1), np.int64)
+    n_rows_at = np.zeros((n_queries, n_bits + 1), np.int64)
     sizes = np.zeros(n_queries, np.int64)
-    inside = np.zeros(n_queries, np.int64)
-    limits = np.full(n_queries, farthest, np.int64)
+    n_items_within = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, max_distance, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
     if starts.shape[0] == 0:
         for q in range(n_queries):
-            limits[q] = min(farthest, likely_limit(queries[q], words, n, k, n_bits, scratch))
-    scan_nearest(queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, inside, limits, scratch)
+            limits[q] = min(max_distance, likely_limit(queries[q], words, n, k, n_bits, scratch))
+    scan_nearest(
+        queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_items_within, limits,
+        scratch,
+    )  # fmt: skip
     for q in range(n_queries):
-        if inside[q] < k and limits[q] < farthest:
+        if n_items_within[q] < k and limits[q] < max_distance:
             one = slice(q, q + 1)
-            counts[q], levels[q], sizes[q], inside[q], limits[q] = 0, 0, 0, 0, farthest
+            counts[q], n_rows_at[q], sizes[q], n_items_within[q], limits[q] = 0, 0, 0, 0, max_distance
             scan_nearest(
-                queries[one], words, n, starts, k, most, rows[one], distances[one], counts[one], levels[one],
-                sizes[one], inside[one], limits[one], scratch,
+                queries[one], words, n, starts, k, max_hits, rows[one], distances[one], counts[one], n_rows_at[one],
+                sizes[one], n_items_within[one], limits[one], scratch,
             )  # fmt: skip
-    out_rows = np.zeros((n_queries, most), np.int64)
-    out_distances = np.zeros((n_queries, most), np.int32)
+    out_rows = np.zeros((n_queries, max_hits), np.int64)
+    out_distances = np.zeros((n_queries, max_hits), np.int32)
     for q in range(n_queries):
-        quota = most - (inside[q] - counts[q, limits[q]])
+        quota = max_hits - (n_items_within[q] - counts[q, limits[q]])
         size = compact(rows[q, : sizes[q]], distances[q], limits[q], quota)
         sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
         sizes[q] = size
@@ -272,37 +270,37 @@ def scan_nearest(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    n_within: Array,
     limits: Array,
     scratch: Array,
 ) -> None:
-    """Fill the candidates of each query, see :func:`nearest`."""
+    """Fill the candidates of each query (:func:`nearest`)."""
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
-        sizes[0], insides[0], limits[0] = scan_halves(
-            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0]
+        sizes[0], n_within[0], limits[0] = scan_halves(
+            queries[0], words, n, starts, k, max_hits, rows[0], distances[0], counts[0], limits[0]
         )
         return
     begin = 0
     if planes_pay(words, n_queries):
         begin = scan_groups(
-            queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, insides, limits
+            queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_within, limits
         )  # fmt: skip
     step = block_chunks(words, n_queries)
     for first in range(begin, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
-            own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
-            size, inside = sizes[q], insides[q]
-            bound = bound_of(limit, inside, most, own_counts, own_levels)
+            own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
+            size, n_items_within = sizes[q], n_within[q]
+            bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
             c = next_chunk_below(query, block, 0, bound, q > 0)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
@@ -310,18 +308,17 @@ def scan_nearest(
                 for j in range(min(CHUNK, n - row)):
                     distance = np.int64(scratch[j])
                     if distance < bound:
-                        size, inside, limit = insert(
-                            row + j, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels,
-                            size, inside, limit,
+                        size, n_items_within, limit = insert(
+                            row + j, distance, starts, k, max_hits, own_rows, own_distances, own_counts, own_n_rows_at,
+                            size, n_items_within, limit,
                         )  # fmt: skip
-                        bound = bound_of(limit, inside, most, own_counts, own_levels)
+                        bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
                 c = next_chunk_below(query, block, c + 1, bound, q > 0)
-            limits[q], sizes[q], insides[q] = limit, size, inside
+            limits[q], sizes[q], n_within[q] = limit, size, n_items_within
 
 
 @compiled(inline="always")  # a call would count references to its arrays
 def halves_pay(words: Array, n_chunks: int, n_queries: int) -> bool:
-    """Return whether :func:`scan_halves` pays."""
     return words.itemsize == 8 and n_queries == 1 and n_chunks * words.shape[1] * CHUNK * 8 >= MIN_BYTES_FOR_HALVES
 
 
@@ -332,33 +329,34 @@ def scan_halves(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
     limit: int,
 ) -> tuple[int, int, int]:
-    """Fill the candidates of one query from both halves of the database in turn; return what :func:`insert` does.
+    """Fill the candidates of one query from both halves of the database; return what :func:`insert` does.
 
-    Memory is read faster from two places than from one. Each half has candidates and levels of its own, so that the
-    first rows of each are there; the limit is of both. In the end those of the second half follow those of the first.
+    Memory is read faster from two places than from one. Each half has its own candidates and ``n_rows_at``, so that the
+    first rows of each are kept; the limit is shared. Finally the candidates of the second half follow those of the
+    first.
     """
     chunks = words[: (n + CHUNK - 1) // CHUNK]
     n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
     half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
-    levels, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
+    n_rows_at, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
     found, n_found = np.empty((2, CHUNKS_AT_ONCE), np.int64), np.empty(2, np.int64)
     bounds, below = np.empty(2, np.int64), np.empty(CHUNK // 64, np.uint64)
-    inside, begin = 0, 0
+    n_items_within, begin = 0, 0
     while begin < second:
         for part in range(2):
-            bounds[part] = bound_of(limit, inside, most, counts, levels[part])
+            bounds[part] = bound_of(limit, n_items_within, max_hits, counts, n_rows_at[part])
         begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found, n_found)
         if begin == n_pairs and max(n_found[0], n_found[1]) == 0:
-            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # the last chunk of a longer first half
+            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # last chunk of a longer first half
         for part in range(2):
-            own_rows, own_distances, own_levels = half_rows[part], half_distances[part], levels[part]
-            size, bound = sizes[part], bound_of(limit, inside, most, counts, own_levels)
+            own_rows, own_distances, own_n_rows_at = half_rows[part], half_distances[part], n_rows_at[part]
+            size, bound = sizes[part], bound_of(limit, n_items_within, max_hits, counts, own_n_rows_at)
             for i in range(n_found[part]):
                 c = found[part, i]
                 codes_below(chunks, c, query, bound, below)
@@ -368,20 +366,20 @@ def scan_halves(
                         row = c * CHUNK + 64 * lane + lowest_bit(bits)
                         bits &= bits - np.uint64(1)
                         distance = distance_to(query, chunks, row)
-                        if distance < bound and row < n:  # the bound falls while candidates come in
-                            size, inside, limit = insert(
-                                row, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
-                                inside, limit,
+                        if distance < bound and row < n:  # the bound falls as candidates are inserted
+                            size, n_items_within, limit = insert(
+                                row, distance, starts, k, max_hits, own_rows, own_distances, counts, own_n_rows_at,
+                                size, n_items_within, limit,
                             )  # fmt: skip
-                            bound = bound_of(limit, inside, most, counts, own_levels)
+                            bound = bound_of(limit, n_items_within, max_hits, counts, own_n_rows_at)
             sizes[part] = size
     size = 0
     for part in range(2):
         own_rows, own_distances = half_rows[part], half_distances[part]
-        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, most - (inside - counts[limit]))
+        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, max_hits - (n_items_within - counts[limit]))
         rows[size : size + n_kept], distances[size : size + n_kept] = own_rows[:n_kept], own_distances[:n_kept]
         size += n_kept
-    return size, inside, limit
+    return size, n_items_within, limit
 
 
 @compiled()
@@ -391,16 +389,16 @@ def scan_groups(
     n: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    n_within: Array,
     limits: Array,
 ) -> int:
-    """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
+    """Fill the candidates of each query from the complete groups of :mod:`.bitsliced`; return their chunks."""
     n_queries, n_words = queries.shape
     n_groups = n // GROUP
     step = GROUPS_OF_A_BLOCK // n_words
@@ -410,7 +408,7 @@ def scan_groups(
     bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
     for q in range(n_queries):
         fill_places(queries[q], places[q])
-        fill_bound(bound_of(limits[q], insides[q], most, counts[q], levels[q]), bounds[q])
+        fill_bound(bound_of(limits[q], n_within[q], max_hits, counts[q], n_rows_at[q]), bounds[q])
     for first in range(0, n_groups, step):
         in_block = min(step, n_groups - first)
         for g in range(in_block):
@@ -419,8 +417,8 @@ def scan_groups(
             g = next_group_below(tables, 0, in_block, places, bounds, q, below)
             while g < in_block:
                 bound = take_below(
-                    q, (first + g) * GROUP, below, queries, words, starts, k, most, rows, distances, counts, levels,
-                    sizes, insides, limits,
+                    q, (first + g) * GROUP, below, queries, words, starts, k, max_hits, rows, distances, counts,
+                    n_rows_at, sizes, n_within, limits,
                 )  # fmt: skip
                 fill_bound(bound, bounds[q])
                 g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
@@ -436,20 +434,20 @@ def take_below(
     words: Array,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     sizes: Array,
-    insides: Array,
+    n_within: Array,
     limits: Array,
 ) -> int:
-    """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
+    """Insert the codes of the group at row ``start`` whose bit in ``below`` is set; return the query's bound."""
     query = queries[q]
-    own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
-    size, inside, limit = sizes[q], insides[q], limits[q]
-    bound = bound_of(limit, inside, most, own_counts, own_levels)
+    own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
+    size, n_items_within, limit = sizes[q], n_within[q], limits[q]
+    bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
     for lane in range(LANES):
         bits = below[lane]
         first = start + 64 * lane
@@ -457,19 +455,30 @@ def take_below(
             row = first + lowest_bit(bits)
             bits &= bits - np.uint64(1)
             distance = distance_to(query, words, row)
-            if distance < bound:  # it falls while candidates come in
-                size, inside, limit = insert(
-                    row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
+            if distance < bound:  # the bound falls as candidates are inserted
+                size, n_items_within, limit = insert(
+                    row,
+                    distance,
+                    starts,
+                    k,
+                    max_hits,
+                    own_rows,
+                    own_distances,
+                    own_counts,
+                    own_n_rows_at,
+                    size,
+                    n_items_within,
+                    limit,
                 )
-                bound = bound_of(limit, inside, most, own_counts, own_levels)
-    sizes[q], insides[q], limits[q] = size, inside, limit
+                bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
+    sizes[q], n_within[q], limits[q] = size, n_items_within, limit
     return bound
 
 
 @compiled(inline="always")  # a call would count references to its arrays
-def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
-    """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
-    return limit + int(levels[limit] < most - (inside - counts[limit]))
+def bound_of(limit: int, n_items_within: int, max_hits: int, counts: Array, n_rows_at: Array) -> int:
+    """Return the distance from which on rows do not matter: above the limit, or at it if there are enough."""
+    return limit + int(n_rows_at[limit] < max_hits - (n_items_within - counts[limit]))
 
 
 @compiled(inline="always")  # a call would count references to its arrays
@@ -478,28 +487,28 @@ def insert(
     distance: int,
     starts: Array,
     k: int,
-    most: int,
+    max_hits: int,
     rows: Array,
     distances: Array,
     counts: Array,
-    levels: Array,
+    n_rows_at: Array,
     size: int,
-    inside: int,
+    n_items_within: int,
     limit: int,
 ) -> tuple[int, int, int]:
-    """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
+    """Insert a row into a query's candidates; return their number, the items within the limit, and the limit."""
     if size == rows.shape[0]:
-        size = compact(rows, distances, limit, most - (inside - counts[limit]))
+        size = compact(rows, distances, limit, max_hits - (n_items_within - counts[limit]))
     rows[size] = row
     distances[size] = distance
     weight = starts[row + 1] - starts[row] if starts.shape[0] else 1
     counts[distance] += weight
-    levels[distance] += 1
-    inside += weight
-    while inside - counts[limit] >= k:
-        inside -= counts[limit]
+    n_rows_at[distance] += 1
+    n_items_within += weight
+    while n_items_within - counts[limit] >= k:
+        n_items_within -= counts[limit]
         limit -= 1
-    return size + 1, inside, limit
+    return size + 1, n_items_within, limit
 
 
 # -- all within a radius
@@ -508,8 +517,8 @@ def insert(
 def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
     """Return rows, distances and offsets of all of the first ``n`` rows within ``radius``.
 
-    Those of query i are at ``offsets[i]:offsets[i + 1]``, in order. Most searches find little: one scan writes the hits
-    into a log of limited length, and the log is sorted. Where that is too short, one scan counts the hits and a second
+    Hits of query i are at ``offsets[i]:offsets[i + 1]``, ordered. Most searches find little, so one scan writes the
+    hits into a log of limited length, which is sorted. If the log is too short, one scan counts the hits and a second
     one fills arrays of the right size.
     """
     log = np.empty((LOG_LENGTH, 3), np.int64)
@@ -525,9 +534,9 @@ def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tu
 
 @compiled()
 def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) -> int:
-    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, as they are met.
+    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, unsorted.
 
-    Returns how many there are, or −1 as soon as the log is too short for them.
+    Returns their number, or −1 as soon as the log is too short.
     """
     n_queries = queries.shape[0]
     scratch = np.empty(CHUNK, np.uint64)
@@ -555,7 +564,7 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
 
 @compiled()
 def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Array]:
-    """Sort a log by query and distance, equal ones in the order they came; return rows, distances and offsets."""
+    """Sort a log by query and distance, stably; return rows, distances and offsets."""
     offsets = np.zeros(n_queries + 1, np.int64)
     for i in range(log.shape[0]):
         offsets[log[i, 0] + 1] += 1
@@ -576,7 +585,7 @@ def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Arr
 
 @compiled()
 def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
-    """Return how many of the first ``n`` rows lie within ``radius`` of each query."""
+    """Return the number of the first ``n`` rows within ``radius`` of each query."""
     n_queries = queries.shape[0]
     totals = np.zeros(n_queries, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
@@ -589,20 +598,20 @@ def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
             query = queries[q]
             for c in range(block.shape[0]):
                 chunk_distances(query, block[c], scratch)
-                inside = np.uint64(0)
+                n_within = np.uint64(0)
                 if n - (first + c) * CHUNK >= CHUNK:
                     for j in range(CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
+                        n_within += np.uint64(scratch[j] <= bound)
                 else:
                     for j in range(n - (first + c) * CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
-                totals[q] += np.int64(inside)
+                        n_within += np.uint64(scratch[j] <= bound)
+                totals[q] += np.int64(n_within)
     return totals
 
 
 @compiled()
 def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
-    """Return rows and distances of all rows within ``radius``, those of query i at ``offsets[i]:offsets[i + 1]``."""
+    """Return rows and distances of all rows within ``radius``, for query i at ``offsets[i]:offsets[i + 1]``."""
     n_queries = queries.shape[0]
     rows = np.empty(offsets[n_queries], np.int64)
     distances = np.empty(offsets[n_queries], np.int32)

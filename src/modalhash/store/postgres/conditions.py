@@ -1,8 +1,7 @@
-"""A filter as a condition of SQL over the tables of :mod:`modalhash.store.postgres.store`.
+"""Translate filters to SQL conditions on the tables of :mod:`modalhash.store.postgres.store`.
 
-Values, and the names of fields in ``extra``, are parameters; the text of the condition is made of constants alone. No
-condition is ever NULL, so ``NOT`` is the complement. What passes is what :mod:`modalhash.store.sqlite.conditions` lets
-pass.
+Values and names of fields in ``extra`` are parameters; the SQL text consists of constants only. No condition is ever
+NULL, so ``NOT`` is the complement. The results are those of :mod:`modalhash.store.sqlite.conditions`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SET search_path = pg_catalog AS $$
     ) AS parts
     WHERE json_typeof(part) IN ('string', 'number', 'boolean')
 $$
-"""  # the values of a field of extra: its own, or those of its list or mapping
+"""  # the value of a field of extra, or the values in its list or mapping
 
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
 _OWN_COLUMNS = ("kind", "id", "text", "uri")
@@ -31,18 +30,18 @@ _NUMBER_TEST = r"""CASE
     WHEN kind = 'number' THEN atom::numeric {operator} %s
     WHEN kind = 'string' AND atom ~ '^-?(0|[1-9]\d{{0,250}})(\.\d{{1,250}})?([eE][-+]?\d{{1,3}})?$'
     THEN atom::numeric {operator} %s
-END"""  # a number of a CSV file is a text
+END"""  # numbers from a CSV file are strings
 _DATE_TEST = """CASE WHEN kind = 'string' AND atom ~ '^[0-9]{{4}}-[0-9]{{2}}'
     THEN substr(replace(atom, ' ', 'T'), 1, {length}) COLLATE "C" {operator} %s
-END"""  # 2024-01-31 is the whole day, also its evening
+END"""  # 2024-01-31 covers the whole day
 _TAKEN = "item.extra ->> 'taken'"
 NEWEST = f"""CASE WHEN json_typeof(item.extra -> 'taken') = 'string' AND {_TAKEN} ~ '^[0-9]{{4}}-[0-9]{{2}}'
     THEN replace({_TAKEN}, ' ', 'T') END COLLATE "C" DESC NULLS LAST, item.number DESC"""
-"""The order of items by the field ``taken``, the newest first; those without come last, the last added first."""
+"""Order by the field ``taken``, newest first; items without it follow, last added first."""
 
 
 def condition(where: Filter) -> tuple[str, list[Any]]:
-    """Return a condition on ``item``, and its parameters."""
+    """Return a condition on ``item`` and its parameters."""
     if isinstance(where, Comparison):
         sql, values = _test(where, "=" if where.operator == "!=" else where.operator)
         return (f"NOT {sql}" if where.operator == "!=" else sql), values
@@ -56,10 +55,7 @@ def condition(where: Filter) -> tuple[str, list[Any]]:
 
 
 def values_of(field: str) -> tuple[str, *tuple[list[str], ...]]:
-    """Return SQL that counts the values of a field of ``extra``, most frequent first, and its parameters but the last.
-
-    That is how many values there may be.
-    """
+    """Return SQL that counts the values of a field of ``extra``, and its parameters except the last, the limit."""
     paths = _paths(checked_field(field))
     one = "SELECT part.atom FROM item, atoms(item.extra #> %s::text[]) AS part WHERE part.kind IN ('string', 'number')"
     values = " UNION ALL ".join([one] * len(paths))
@@ -68,7 +64,7 @@ def values_of(field: str) -> tuple[str, *tuple[list[str], ...]]:
 
 
 def _paths(field: str) -> list[tuple[str, ...]]:
-    """Return where a field is in ``extra``: under its name, or, with dots, inside of others."""
+    """Return the paths of a field in ``extra``: its name, and if that has dots, the nested path."""
     return list(dict.fromkeys(((field,), tuple(field.split(".")))))
 
 
@@ -89,7 +85,7 @@ def _test(where: Comparison, operator: str) -> tuple[str, list[Any]]:
 
 
 def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
-    """Return a test of one value of ``atoms``, and its parameters."""
+    """Return a test of one value of ``atoms`` and its parameters."""
     if isinstance(value, bool):
         texts = "CASE kind WHEN 'string' THEN lower(atom) WHEN 'boolean' THEN atom END"
         return f"{texts} = %s" if operator == "=" else f'{texts} COLLATE "C" {operator} %s', [str(value).lower()]

@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL: taken and given back by the threads of a process, made anew where one was cut.
+"""Connections to PostgreSQL, shared by the threads of a process and replaced when lost.
 
-A read that finds its connection cut is tried once more on a new one. A change is not: where it was cut before its end
-nothing happened, which its error says; where the confirmation of its end was cut off, the server is asked how the
-transaction ended, and only if it does not answer the error says that this is unknown.
+A read whose connection is lost is retried once. A change is not: if the connection was lost before the commit, nothing
+happened, and the error says so. If it was lost during the commit, the server is asked for the status of the
+transaction, and only if it does not answer, the outcome is reported as unknown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from modalhash.store.records import (
 
 Value = TypeVar("Value")
 IN_USE = 0x6D6F6468
-"""Class of the advisory locks that every connection holds on its schema, together with the others."""
+"""Class of the shared advisory lock that every connection holds on its schema."""
 BEING_MADE = IN_USE + 1
-"""Class of the advisory locks of those who create a schema."""
+"""Class of the advisory lock held while a schema is created."""
 REPLACED = "replaced_by_another_engine"
-"""Name of the constraint by which a schema refuses every change, once another one has taken its place."""
+"""Name of the constraint by which a replaced schema refuses every change."""
 CONNECTION_DEFAULTS = {
     "connect_timeout": "5",
     "keepalives_idle": "30",
@@ -37,11 +37,11 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "30000",
     "application_name": "modalhash",
 }
-"""Settings of libpq that a URL may change: a server that is silent is given up after half a minute."""
+"""Defaults for libpq, which a URL may override; an unresponsive server is given up after half a minute."""
 MAX_IDLE = 4
-"""Connections that wait for a thread; others are closed when they come back."""
+"""Maximum number of idle connections."""
 ASK_SECONDS = 3.0
-"""How long a server is asked about the end of a transaction whose confirmation was cut off."""
+"""Seconds to ask a server for the status of a transaction after a lost commit."""
 _SETUP = """
 SET search_path TO {schema}, pg_catalog;
 SET default_transaction_read_only TO {read_only};
@@ -59,7 +59,7 @@ class Connections:
         As libpq takes it, ``postgresql://user:password@host/database?sslmode=verify-full``.
     schema : str
     read_only : bool
-        Whether all transactions are.
+        Whether all transactions are read-only.
     """
 
     def __init__(self, url: str, schema: str, *, read_only: bool) -> None:
@@ -76,13 +76,13 @@ class Connections:
         self._secrets += [str(given["password"])] if given.get("password") else []
 
     def close(self) -> None:
-        """Close all connections that nobody uses; others are closed when they are given back."""
+        """Close all idle connections; others are closed when they are returned."""
         with self._lock:
             self._closed = True
         self._close_idle()
 
     def read(self, work: Callable[[Any], Value], *, again: bool = True) -> Value:
-        """Return what ``work`` reads; it may be called twice, with the second connection after the first was cut."""
+        """Return the result of ``work``, which is called again on a new connection if the first is lost."""
         connection = self._take()
         try:
             return work(connection)
@@ -91,7 +91,7 @@ class Connections:
                 self.roll_back(connection)
                 self._raise(error)
             connection.close()
-            self._close_idle()  # what cut one has probably cut the others
+            self._close_idle()  # they are probably lost too
             if not again:
                 self._raise(error)
         except BaseException:
@@ -102,7 +102,7 @@ class Connections:
         return self.read(work, again=False)
 
     def change(self, work: Callable[[Any], Value]) -> Value:
-        """Return the result of ``work``, which runs in a transaction of its own: whole or not at all."""
+        """Return the result of ``work``, which runs in one atomic transaction."""
         connection = self._begin()
         try:
             result = work(connection)
@@ -116,8 +116,8 @@ class Connections:
                 committed = transaction is None or self._was_committed(transaction)
                 if committed is None:
                     raise StoreUncertainError(
-                        f"{self.name}: the server was lost while it confirmed a change. Whether the change happened is "
-                        "unknown; look before you repeat it"
+                        f"{self.name}: the connection was lost while a change was committed. Whether it happened is "
+                        "unknown; check before you repeat it"
                     ) from None
                 if not committed:
                     raise
@@ -129,7 +129,7 @@ class Connections:
             self._give_back(connection)
 
     def connect(self, *, schema: bool = True) -> Any:
-        """Return a new connection, which the caller closes; without ``schema``, whether or not that is there."""
+        """Return a new connection, which the caller closes; without ``schema``, the schema need not exist."""
         with self.translated():
             connection = self._psycopg.connect(**self._conninfo, autocommit=True)
             try:
@@ -147,10 +147,9 @@ class Connections:
 
     @property
     def key(self) -> int:
-        """The number of the schema in advisory locks."""
         return lock_key(self.schema)
 
-    # -- inside
+    # -- private
 
     def _take(self) -> Any:
         with self._lock:
@@ -176,7 +175,7 @@ class Connections:
             connection.close()
 
     def _begin(self) -> Any:
-        """Return a connection in a transaction; one that was cut while it was idle is replaced."""
+        """Return a connection in a transaction; an idle connection that was lost is replaced."""
         connection = self._take()
         try:
             connection.execute("BEGIN")
@@ -190,7 +189,7 @@ class Connections:
         return connection
 
     def _was_committed(self, transaction: str) -> bool | None:
-        """Return whether a transaction whose confirmation was cut off was committed; None if that stays unknown."""
+        """Return whether a transaction was committed, or None if the server does not answer."""
         stop = time.monotonic() + ASK_SECONDS
         while time.monotonic() < stop:
             try:
@@ -208,7 +207,7 @@ class Connections:
         return bool(connection.closed) or (error.sqlstate or "").startswith("57P")
 
     def roll_back(self, connection: Any) -> None:
-        """Leave no transaction open in a connection that is given back."""
+        """Roll back an open transaction before the connection is returned."""
         if connection.closed or connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
             return
         try:
@@ -217,17 +216,16 @@ class Connections:
             connection.close()
 
     def translated(self) -> _Translation:
-        """Raise errors of PostgreSQL in a block as the store's."""
         return _Translation(self)
 
     def _raise(self, error: Any) -> NoReturn:
-        """Raise an error of PostgreSQL as the store's, with what to do about it and without a password."""
+        """Raise an error of PostgreSQL as a StoreError with advice and without passwords."""
         state, reason = error.sqlstate or "", " ".join(str(error).split())
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
         if getattr(error.diag, "constraint_name", None) == REPLACED:
             raise StoreError(
-                f"{self.name} refuses changes: a retrained engine has taken its place. Copy its folder to this "
+                f"{self.name} refuses changes because a retrained engine has replaced it. Copy its folder to this "
                 "machine, open that, and repeat the change"
             ) from None
         if state in ("55P03", "40001", "40P01"):
@@ -245,13 +243,13 @@ class Connections:
             raise StoreError(f"{self.name}: {reason}. Check the URL") from None
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
             raise StoreUnavailableError(
-                f"{self.name} cannot be reached, or the connection was cut ({reason}). Nothing was changed; try again"
+                f"{self.name} cannot be reached, or the connection was lost ({reason}). Nothing was changed; try again"
             ) from None
         raise StoreError(f"{self.name}: {reason}") from None
 
 
 class _Translation:
-    """A block whose errors of PostgreSQL are raised as the store's."""
+    """Context manager that raises errors of PostgreSQL as those of the store."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -265,12 +263,12 @@ class _Translation:
 
 
 def lock_key(schema: str) -> int:
-    """Return the number of a schema in advisory locks, a signed 32-bit one."""
+    """Return the signed 32-bit key of a schema for advisory locks."""
     return crc32(schema.encode()) - 2**31
 
 
 def shown_url(url: str) -> str:
-    """Return where a URL leads, without user, password and options: what may stand in messages and logs.
+    """Return a URL without user, password and options, for messages and logs.
 
     Examples
     --------
@@ -282,7 +280,7 @@ def shown_url(url: str) -> str:
 
 
 def _secrets(url: str) -> list[str]:
-    """Return what of a URL must not be shown, as it is written and as it is meant, the longest first."""
+    """Return the parts of a URL that must not be shown, quoted and unquoted, longest first."""
     from urllib.parse import parse_qsl, unquote
 
     rest = url.partition("://")[2]

@@ -1,7 +1,7 @@
-"""PostgreSQL's binary ``COPY``: rows of items as bytes on their way in, arrays of fixed width on their way out.
+"""PostgreSQL's binary ``COPY``: rows of items as bytes on input, arrays of fixed width on output.
 
 A row is the number of its fields and, for each, its length and its bytes; a length of −1 is NULL. Writing these bytes
-directly is several times as fast as adapting every value by itself.
+directly is several times as fast as adapting each value.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from modalhash.core.typing import Array
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
 TEXT, INTEGER = 25, 23
-"""The numbers that PostgreSQL has for the types of an array's elements."""
+"""PostgreSQL's type ids of array elements."""
 _CHUNK_ROWS = 500
 _NULL = b"\xff\xff\xff\xff"
 _length = struct.Struct(">i").pack
 
 
 def write_rows(connection: Any, table: str, columns: Sequence[str], rows: Iterable[bytes]) -> None:
-    """Append rows, made by :func:`row`, to a table."""
+    """Append rows, given as their joined fields, to a table."""
     with connection.cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT binary)") as copy:
         start, chunk = struct.pack(">h", len(columns)), [HEADER]
         for one in rows:
@@ -44,24 +44,22 @@ def field(value: bytes | str | None) -> bytes:
 
 
 def bigint(value: int) -> bytes:
-    """Return a field of type ``bigint``."""
     return struct.pack(">iq", 8, value)
 
 
 def integer(value: int) -> bytes:
-    """Return a field of type ``integer``."""
     return struct.pack(">ii", 4, value)
 
 
 def array(values: Sequence[bytes], kind: int) -> bytes:
-    """Return a field that is a list of elements of one type."""
+    """Return an array field whose elements have the type ``kind``."""
     head = struct.pack(">iii", 1 if values else 0, 0, kind)
     size = struct.pack(">ii", len(values), 1) if values else b""
     return field(b"".join((head, size, *map(field, values))))
 
 
 def read_rows(connection: Any, sql: str, values: Sequence[Any], columns: Sequence[tuple[str, int]]) -> Array:
-    """Return the rows of a query as a structured array: for each column a field of so many bytes, never NULL."""
+    """Return the rows of a query as a structured array with columns of the given sizes in bytes, never NULL."""
     fields: list[Any] = [("n_fields", ">i2")]
     for name, size in columns:
         fields += [(f"{name}_size", ">i4"), (name, np.uint8, (size,))]
@@ -71,7 +69,7 @@ def read_rows(connection: Any, sql: str, values: Sequence[Any], columns: Sequenc
 
 
 def integers(column: Array) -> Array:
-    """Return integers of a column of :func:`read_rows` as int64."""
+    """Return an integer column of :func:`read_rows` as int64."""
     return np.ascontiguousarray(column).view(f">i{column.shape[1]}")[:, 0].astype(np.int64)
 
 

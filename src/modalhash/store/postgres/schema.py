@@ -1,4 +1,4 @@
-"""The tables of a store in PostgreSQL, and the statements that read their rows."""
+"""Tables of a store in PostgreSQL, and the statements that read their rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMAT = 1
 CREATE = (
     "CREATE SCHEMA {schema}",
     "CREATE TABLE {schema}.meta (key text PRIMARY KEY, value text NOT NULL)",
-    # One row: the last number given, the removals counted, and of what is there now the items and their words.
+    # One row: the last row id, the number of removals, and the current numbers of items and of words.
     """
     CREATE TABLE {schema}.counter (
         one boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -1,13 +1,9 @@
 """A store in a schema of a PostgreSQL database, which processes on several machines share.
 
-PostgreSQL is the truth; every process follows it by revision (:func:`modalhash.engine.refresh`). Every change is one
-transaction that first locks the only row of ``counter``, so changes happen one after the other, and the numbers that
-they take from that row rise in the order of their commits. A sequence would not do: its numbers are given before the
-commit, and a follower that has seen number 7 misses number 6, which is committed later.
-
-Items go in by binary ``COPY``, and codes come out by it.
-
-The format is in ``meta``.
+Every process follows the database by revision (:func:`modalhash.engine.refresh`). Every change is one transaction that
+first locks the only row of ``counter``, so changes are serialized and the row ids taken from it ascend in commit order.
+A sequence would not do, because it assigns ids before the commit: a reader that has seen 7 would miss 6 if that is
+committed later. Items are written, and codes read, by binary ``COPY``. The format is in ``meta``.
 """
 
 from __future__ import annotations
@@ -60,9 +56,9 @@ from modalhash.store.records import (
 from modalhash.store.sqlite.rows import row_checksum
 from modalhash.store.sqlite.store import SqliteStore
 
-_PAGE_ROWS = 100_000  # read at a time
-_KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there
-_MAX_DAMAGE = 20  # of each kind that is told one by one
+_PAGE_ROWS = 100_000
+_KEPT_REMOVALS = 10_000  # beyond these, removals are derived from the existing row ids
+_MAX_DAMAGE = 20  # messages of each kind that are listed
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -70,27 +66,29 @@ class PostgresStore:
     """A :class:`~modalhash.store.Store` in a schema of a PostgreSQL database (extra ``postgres``; version 14 or later).
 
     Several processes, on several machines, may read and write the same schema; each writer waits up to ``timeout``
-    seconds for its turn. Threads of a process have connections of their own. A connection that was cut is made anew
-    by the next call: a read that met it is repeated, a change that met it raises :class:`StoreUnavailableError` and
-    did not happen, or :class:`StoreUncertainError` if it was cut while the server confirmed it.
+    seconds for the write lock. Each thread uses a separate connection. After a connection is lost, the next call
+    reconnects: a read is repeated, while a change raises :class:`StoreUnavailableError` and did not happen, or raises
+    :class:`StoreUncertainError` if the connection was lost during the commit.
 
     Parameters
     ----------
     url : str
-        ``postgresql://user:password@host/database?sslmode=verify-full``, as libpq takes it. No error repeats it whole.
+        ``postgresql://user:password@host/database?sslmode=verify-full``, as libpq takes it. Errors show only a part of
+        it.
     schema : str
         The schema, of lower-case letters, digits and underscores; one for each store.
     n_bits : int, optional
-        Length of the codes. Creates the schema if it is not there; without it, the schema must be there.
+        Length of the codes. Creates the schema if it does not exist; without it, the schema must exist.
     timeout : float
         Seconds to wait for another writer.
     searched_fields : sequence of str, optional
-        The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
-        By default what the store was last told, at first ``title``, ``caption`` and ``description``.
+        Fields of ``extra`` that :meth:`search_text` searches in addition to texts and ids; changing them reads all
+        items once. By default the stored setting, initially ``title``, ``caption``, ``description`` and
+        ``picture_text``.
     read_only : bool
-        Never write: changes raise, and a role that may only select will do.
+        Never write. Changes raise, and a role that may only select suffices.
     model : str, optional
-        The digest of the model that makes the codes. The first one is kept, and another one is refused.
+        Digest of the model that computes the codes. The first one is stored, and any other is refused.
     """
 
     def __init__(
@@ -140,28 +138,22 @@ class PostgresStore:
 
     def __contains__(self, key: object) -> bool:
         (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.numbers([checked])
+        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r}, n_bits={self.n_bits})"
 
     @property
     def name(self) -> str:
-        """Where the store is, without user and password."""
+        """The location of the store, without user and password."""
         return self._connections.name
 
     def close(self) -> None:
-        """Close the connections; every change that returned is there. Closing twice does nothing, using it fails."""
         self._connections.close()
 
     # -- changes
 
     def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
-        """Add items in one transaction and return their numbers.
-
-        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
-        ``replace`` the new item takes the key of the old one, under a new number.
-        """
         batch = check_records(records, self.n_bits)
 
         def work(connection: Any) -> Array:
@@ -181,12 +173,6 @@ class PostgresStore:
         return self._change(work)
 
     def update(self, records: Mapping[int, Record]) -> Array:
-        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
-
-        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
-        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
-        raised and nothing is replaced.
-        """
         wanted = check_updates(records, self.n_bits)
 
         def work(connection: Any) -> Array:
@@ -201,17 +187,17 @@ class PostgresStore:
 
         return self._change(work)
 
-    def tidy(self) -> None:
-        """Do nothing: the server sees to its tables by itself."""
+    def optimize(self) -> None:
+        """Do nothing, because the server maintains its tables."""
 
     @contextmanager
-    def handover(self) -> Iterator[None]:
-        """Keep everybody else from writing during the block, because another store is about to take the place.
+    def lock_writes(self) -> Iterator[None]:
+        """Block all other writers during the block, because another store is about to replace this one.
 
-        Reading goes on. If the block ends well, the schema refuses every change from then on, from every machine.
+        Readers continue. If the block ends without an error, the schema refuses every later change, from every machine.
         """
         if self.read_only:
-            raise StoreError(f"{self.name} was opened read-only: nothing can take its place")
+            raise StoreError(f"{self.name} was opened read-only and cannot be replaced")
         with self._connections.connect() as connection:
             with self._connections.translated():
                 connection.execute("BEGIN")
@@ -226,10 +212,6 @@ class PostgresStore:
                 connection.execute("COMMIT")
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
-        """Remove items in one transaction and return how many there were.
-
-        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
-        """
         check_choice(missing, "missing", ("error", "ignore"))
         wanted = list(dict.fromkeys(check_keys(keys)))
 
@@ -250,60 +232,47 @@ class PostgresStore:
     # -- reading
 
     def get(self, id: str, *, modality: str) -> Record:
-        """Return the item with this key, or raise KeyError."""
         sql = f"SELECT {COLUMNS} {FROM} WHERE modality.name = %s AND item.id = %s"
         rows = self._rows(sql, modality, id) if _is_storable(modality, id) else []
         if not rows:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.name}")
         return _from_row(rows[0])
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Return the numbers of the items with these keys, without those that are not in the store."""
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         wanted = [key for key in check_keys(keys) if _is_storable(*key)]
         return self._connections.read(lambda connection: _select_numbers(connection, wanted))
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
-        """Return the items with these numbers that pass the filter, without those that are not in the store."""
-        wanted = np.asarray(numbers, dtype=np.int64).tolist()
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        wanted = np.asarray(row_ids, dtype=np.int64).tolist()
         test, values = ("true", []) if where is None else condition(where)
         sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number = ANY(%s) AND {test} ORDER BY item.number"
         return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
 
     def matching(self, where: Filter | None = None) -> Array:
-        """Return the numbers, rising, of the items that pass the filter.
+        """Return the row ids of the items that match the filter, ascending; recent results are cached.
 
-        A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
-        until something changes.
+        A filter on labels or ids reads the items that have these; any other filter reads all items.
         """
-        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        key = str(where)  # as text, because 1 and true are equal in Python, but not here
         return self._found.get(key, self.revision(), lambda: self._select_numbers(where, "item.number"))
 
     def newest(self, where: Filter | None = None) -> Array:
-        """Return the numbers of the items that pass the filter, those that were taken last first.
-
-        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
-        items that pass; the last answers are cached until something changes.
-        """
         return self._found.get(f"newest {where}", self.revision(), lambda: self._select_numbers(where, NEWEST))
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
-        """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
+        """Return the row ids of the items whose text, captions or id contain words of the query, by BM25.
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
-        Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
-        word of the query is left out, and so are words that most items have.
+        The rules are those of :meth:`~modalhash.store.SqliteStore.search_text`.
         """
         test, values = ("true", []) if where is None else condition(where)
         found = self._connections.read(
-            lambda connection: find_items(connection, query, test, values, limit, every=every)
+            lambda connection: find_items(connection, query, test, values, limit, match_all=match_all)
         )
         return np.array(found, dtype=np.int64)
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
-        """Iterate in insertion order; concurrent changes are skipped.
-
-        An item that was removed since the call may still come, one that was added does not.
-        """
         last, stop = 0, self.revision().items
         while rows := self._connections.read(partial(_page, last=last, stop=stop, modality=modality)):
             yield from (_from_row(row[1:]) for row in rows)
@@ -312,100 +281,76 @@ class PostgresStore:
     def codes(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Codes]]:
-        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
-
-        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
-        are still there.
-        """
         for rows in self._pages("code", [("code", n_bytes(self.n_bits))], modality, since, until):
             yield integers(rows["number"]), integers(rows["modality"]), np.ascontiguousarray(rows["code"])
 
     def refinements(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
-
-        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
-        """
         columns = [("refinement", MAX_REFINEMENT), ("present", 1)]
         for rows in self._pages(PADDED_REFINEMENT, columns, modality, since, until):
             vectors = np.ascontiguousarray(rows["refinement"]).view(np.int8)
             yield integers(rows["number"]), integers(rows["modality"]), vectors, rows["present"][:, 0] != 0
 
     def removed(self, since: Revision, until: Revision) -> Array:
-        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
-
-        The last ten thousand removals are remembered. For an earlier revision, other numbers of items that are no
-        longer there are among them.
-        """
         sql = "SELECT number FROM removed WHERE step > %s AND step <= %s ORDER BY step"
         known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
         forgotten = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
-        if not forgotten or int(forgotten[0][0]) <= since.removals:  # asked last: some may just have been forgotten
+        if not forgotten or int(forgotten[0][0]) <= since.removals:  # read last: some may just have been dropped
             return known
         sql = f"SELECT number FROM item WHERE number <= {int(since.items)} ORDER BY number"
         there = integers(self._copy_out(sql, (), [("n", 8)])["n"])
         return np.setdiff1d(np.arange(1, since.items + 1), there, assume_unique=True)
 
     def revision(self) -> Revision:
-        """Return the current revision; cheap enough to call before every search."""
         ((items, removals),) = self._rows("SELECT items, removals FROM counter")
         return Revision(items, removals)
 
-    def revision_at_once(self) -> Revision | None:
-        """Return None: the server may be far away, and busy."""
+    def revision_if_ready(self) -> Revision | None:
+        """Return None, because asking the server may take long."""
         return None
 
     def modalities(self) -> dict[str, int]:
-        """Return the number of each modality by name; a number never changes."""
         return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
 
     def count(self, modality: str | None = None) -> int:
-        """Return the number of items, in all or in one modality."""
         if modality is None:
             return int(self._rows("SELECT items_there FROM counter")[0][0])
         return sum(n for (name, _), n in self.counts().items() if name == modality)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of items by modality and kind of code; zeros are left out."""
         sql = f"SELECT modality.name, item.kind, count(*) {FROM} GROUP BY modality.number, item.kind ORDER BY 1, 2"
         return {(name, kind): n for name, kind, n in self._rows(sql)}
 
     def uris(self, part: str) -> set[str]:
-        """Return the URIs that have this text in them, of all items; reads all items."""
         return {row[0] for row in self._rows("SELECT DISTINCT uri FROM item WHERE strpos(uri, %s) > 0", part)}
 
     def labels(self) -> dict[str, int]:
-        """Return how many items have each label, the most frequent first; numbers are texts here."""
         return dict(self._rows("SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"))
 
     def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
-        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
         return dict(self._rows(*values_of(field), limit))
 
     def damage(self) -> list[str]:
-        """Read all items and return what is not as it was written: checksums, words, labels and counts."""
+        """Read all items and return the damage found: checksums, words, labels and counts."""
         try:
             return self._connections.read(self._find_damage)
         except StoreError as error:
             return [str(error)]
 
     def check(self) -> None:
-        """Read all items and raise StoreError if something is not as it was written."""
+        """Read all items and raise StoreError if something is damaged."""
         if found := self.damage():
             raise StoreError(f"{self.name} is damaged: {found[0]}. Restore a backup")
 
     def backup(self, path: str | Path) -> None:
-        """Write a copy of the store as it is at this moment to a new SQLite file; others may go on writing.
-
-        Items are numbered anew, in their order.
-        """
+        """Write a consistent copy to a new SQLite file, with new row ids, while other processes write."""
         target = Path(path)
         if target.exists():
             raise FileExistsError(f"{target} exists; give a new file")
 
         def work(connection: Any) -> None:
-            target.unlink(missing_ok=True)  # of a connection that was cut
+            target.unlink(missing_ok=True)  # left by a lost connection
             with SqliteStore(target, n_bits=self.n_bits, searched_fields=self._fields) as copy, _snapshot(connection):
                 last, stop = 0, connection.execute("SELECT items FROM counter").fetchone()[0]
                 while rows := _page(connection, last, stop, None):
@@ -414,10 +359,10 @@ class PostgresStore:
 
         self._connections.read(work)
 
-    # -- inside
+    # -- private
 
     def _insert(self, connection: Any, batch: Sequence[Record], first: int) -> Array:
-        """Insert items from a number on and return their numbers, in the caller's transaction."""
+        """Insert items from row id ``first`` on, in the caller's transaction; return their row ids."""
         modalities = _modality_numbers(connection, dict.fromkeys(record.modality for record in batch))
         words = 0
 
@@ -447,11 +392,11 @@ class PostgresStore:
 
     def _change(self, work: Any) -> Any:
         if self.read_only:
-            raise StoreError(f"{self.name} was opened read-only: nothing can be added or removed")
+            raise StoreError(f"{self.name} was opened read-only; nothing can be added or removed")
         return self._connections.change(work)
 
     def _lock_counter(self, connection: Any) -> int:
-        """Take the turn of this writer, until the end of the transaction; return the last number that was given."""
+        """Take the write lock until the end of the transaction; return the last row id assigned."""
         connection.execute(f"SET LOCAL lock_timeout = {max(1, int(1000 * self._timeout))}")
         return int(connection.execute("SELECT items FROM counter FOR UPDATE").fetchone()[0])
 
@@ -463,7 +408,7 @@ class PostgresStore:
         since: Revision | None,
         until: Revision | None,
     ) -> Iterator[Array]:
-        """Iterate over pages of numbers, numbers of the modalities and columns of bytes, in insertion order."""
+        """Iterate over pages of (row ids, modality numbers, byte columns) in insertion order."""
         group = None if modality is None else self.modalities().get(modality, -1)
         last, stop = (since or Revision()).items, (until or self.revision()).items
         columns = [("number", 8), ("modality", 4), *columns]
@@ -480,7 +425,7 @@ class PostgresStore:
         return self._connections.read(lambda connection: read_rows(connection, sql, values, columns))
 
     def _create(self, n_bits: int) -> None:
-        """Create the schema unless it is there; whoever comes second waits, and finds it."""
+        """Create the schema unless it exists; a concurrent creator waits and finds it."""
         values = {
             "schema": f'"{self.schema}"',
             "n_bits": n_bits,
@@ -502,10 +447,10 @@ class PostgresStore:
                     cursor.executemany(f'INSERT INTO "{self.schema}".meta VALUES (%s, %s)', list(meta.items()))
 
     def _check_owner(self) -> dict[str, str]:
-        """Return what the schema says of itself; refuse one that is not there, or that another program made."""
+        """Return the contents of ``meta``; raise if the schema is missing or not a store."""
         with self._connections.connect(schema=False) as connection, self._connections.translated():
             if not _has_schema(connection, self.schema):
-                raise StoreError(f"{self.name} is not there: it was dropped, or the URL leads to another database")
+                raise StoreError(f"{self.name} does not exist: it was dropped, or the URL is that of another database")
             if connection.execute("SELECT to_regclass(%s)", [f'"{self.schema}".meta']).fetchone()[0] is None:
                 raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
             meta = dict(connection.execute(f'SELECT key, value FROM "{self.schema}".meta').fetchall())
@@ -519,7 +464,7 @@ class PostgresStore:
         return meta
 
     def _change_fields(self, fields: list[str]) -> None:
-        """Take other fields of ``extra`` into the words that are searched, of all items."""
+        """Recompute the searched words of all items from other fields of ``extra``."""
 
         def work(connection: Any) -> None:
             last, words = 0, 0
@@ -565,10 +510,10 @@ class PostgresStore:
 
 
 def drop_schema(url: str, schema: str, *, only_look: bool = False) -> bool | None:
-    """Delete a schema that nobody has open, with all that is in it.
+    """Delete a schema that no process has open; return whether it was deleted.
 
-    Returns whether it is gone now; False if somebody has it open, None if it was not there. With ``only_look`` nothing
-    is deleted, and True means that it could be.
+    Returns False if a process has it open, and None if it does not exist. With ``only_look`` nothing is deleted, and
+    True means that it could be.
     """
     connections = Connections(url, schema, read_only=False)
     with connections.connect(schema=False) as connection, connections.translated():
@@ -587,8 +532,8 @@ def _check_meta(name: str, meta: Mapping[str, str], n_bits: int | None, model: s
         )
     if model is not None and meta.get("model", model) != model:
         raise StoreError(
-            f"{name} holds codes of another model (digest {meta['model'][:12]}…, not {model[:12]}…), which mean "
-            "nothing to this one. Give the engine that its items were trained with, or another schema"
+            f"{name} holds codes of another model (digest {meta['model'][:12]}…, not {model[:12]}…). Give "
+            "the engine that its items were trained with, or another schema"
         )
     return int(meta["n_bits"])
 
@@ -597,12 +542,9 @@ def _has_schema(connection: Any, schema: str) -> bool:
     return bool(connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema]).fetchall())
 
 
-# -- rows
-
-
 @contextmanager
 def _snapshot(connection: Any) -> Iterator[None]:
-    """See the store of one moment until the end of the block."""
+    """Read one consistent state of the store until the end of the block."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     yield
     connection.execute("COMMIT")
@@ -614,7 +556,7 @@ def _select(connection: Any, sql: str, values: Sequence[Any]) -> list[Any]:
 
 
 def _page(connection: Any, last: int, stop: int, modality: str | None, more: str = "") -> list[Any]:
-    """Return rows of numbers and ``COLUMNS`` between two numbers, as many as are read at a time."""
+    """Return one page of rows of row id and ``COLUMNS`` with ``last`` < row id ≤ ``stop``."""
     sql = f"SELECT item.number, {COLUMNS}{f', {more}' if more else ''} {FROM} WHERE item.number > %s"
     sql += " AND item.number <= %s" + (" AND modality.name = %s" if modality is not None else "")
     values = (last, stop) if modality is None else (last, stop, modality)
@@ -627,12 +569,12 @@ def _select_numbers(connection: Any, keys: Sequence[Key]) -> dict[Key, int]:
 
 
 def _is_storable(*texts: str) -> bool:
-    """Return whether a store can have these texts at all; PostgreSQL refuses to look for others."""
+    """Return whether a store can hold these texts; PostgreSQL raises if asked for others."""
     return not any("\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text) for text in texts)
 
 
 def _modality_numbers(connection: Any, names: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of modalities, some of which may be new."""
+    """Return the numbers of all modalities, after adding new ``names``."""
     known: dict[str, int] = dict(connection.execute("SELECT name, number FROM modality").fetchall())
     for name in names:
         if name not in known:
@@ -642,7 +584,6 @@ def _modality_numbers(connection: Any, names: Iterable[str]) -> dict[str, int]:
 
 
 def _delete(connection: Any, numbers: list[int]) -> None:
-    """Delete items, in the caller's transaction."""
     if not numbers:
         return
     rows = connection.execute("DELETE FROM item WHERE number = ANY(%s) RETURNING labels, n_words", [numbers]).fetchall()
@@ -658,7 +599,7 @@ def _delete(connection: Any, numbers: list[int]) -> None:
         (last - len(numbers), numbers),
     )
     ((first,),) = connection.execute("SELECT min(step) FROM removed").fetchall()
-    if last - first >= 2 * _KEPT_REMOVALS:  # many at a time
+    if last - first >= 2 * _KEPT_REMOVALS:  # rarely, and many together
         connection.execute("DELETE FROM removed WHERE step <= %s", [last - _KEPT_REMOVALS])
         connection.execute(
             "INSERT INTO meta VALUES ('forgotten_removals', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -667,7 +608,7 @@ def _delete(connection: Any, numbers: list[int]) -> None:
 
 
 def _count_labels(connection: Any, counts: Mapping[str, int], sign: int) -> None:
-    """Note that so many more items (or, with -1, fewer) have each label."""
+    """Add ``sign`` times the counts to the numbers of items with each label."""
     if counts:
         connection.execute(
             "INSERT INTO label SELECT * FROM unnest(%s::text[], %s::bigint[]) "
@@ -677,13 +618,13 @@ def _count_labels(connection: Any, counts: Mapping[str, int], sign: int) -> None
 
 
 class _Labels(NamedTuple):
-    """The labels of an item as they are stored."""
+    """Labels of an item in the forms that are stored."""
 
     json: str | None
     names: list[str]
     folded: list[str]
     fields: tuple[bytes, bytes, bytes]
-    """Of the row: names, which of them are integers, folded."""
+    """Names, positions of integers, and folded names, in the format of a binary COPY."""
 
 
 @lru_cache(4096)  # many items have the same labels
@@ -700,7 +641,7 @@ def _labels(labels: tuple[str | int, ...]) -> _Labels:
 
 
 class _Derived(NamedTuple):
-    """What is stored of an item beside its record."""
+    """Columns of an item that are derived from its record."""
 
     extra: str | None
     checksum: int
@@ -709,7 +650,6 @@ class _Derived(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, modality: int, fields: Sequence[str]) -> Self:
-        """Derive it; ``fields`` of ``extra`` are searched."""
         extra = to_json(dict(record.extra)) if record.extra else None
         start = modality, record.id, record.code, record.kind, record.text, record.uri
         checksum = row_checksum(*start, _labels(tuple(record.labels)).json, extra, record.refinement)
@@ -717,7 +657,7 @@ class _Derived(NamedTuple):
 
 
 def _to_row(number: int, record: Record, modality: int, derived: _Derived) -> bytes:
-    """Return the columns of ``COPIED`` for a binary COPY."""
+    """Return the columns of ``COPIED`` in the format of a binary COPY."""
     return b"".join(
         (
             bigint(number),

@@ -1,8 +1,7 @@
-"""Words of items in a ``tsvector`` of PostgreSQL: what a word search finds, in order of BM25.
+"""Text search in a ``tsvector`` of PostgreSQL, ordered by BM25.
 
-The words of an item are folded to lower case without accents here, since a server may have no ``unaccent``; PostgreSQL
-reduces them to their stems (Snowball's English, without stop words). It has no BM25, so that is computed here, from the
-frequencies of the words in the items that have them.
+Words are folded to lower case without accents here, because a server may not have ``unaccent``; PostgreSQL stems them
+(Snowball's English, without stop words). It has no BM25, so that is computed here from the word frequencies.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ CREATE_WORDS = (
     " asciiword, word, numword, int, uint, float, sfloat WITH {schema}.stem",
 )
 MAX_WORD_LENGTH = 100
-"""Characters of a word; longer ones are not words of a language, and are not searched."""
+"""Maximum length of a searched word in characters; longer ones are not words of a language."""
 MAX_SEARCHED_BYTES = 300_000
-"""Of the words of one item: a ``tsvector`` holds a megabyte. What comes after them is not searched."""
+"""Searched bytes per item, because a ``tsvector`` holds a megabyte. The rest is not searched."""
 K1, B = 1.2, 0.75
-"""Constants of BM25, those of FTS5."""
+"""Parameters of BM25, as in FTS5."""
 
 _WORD = re.compile(r"[^\W_]+")
 _COUNTS = """
@@ -45,7 +44,7 @@ _FIRST = "SELECT item.number FROM item WHERE item.words @@ to_tsquery('words', %
 
 
 def searched_words(record: Record, fields: Sequence[str]) -> tuple[str, int]:
-    """Return the words of an item that are searched, in one text, and how many there are."""
+    """Return the searched words of an item in one text, and their number."""
     parts = [record.text or "", record.id]
     for name in fields:
         if (value := record.extra.get(name)) is not None:
@@ -77,11 +76,11 @@ def fold(text: str) -> str:
 
 
 def find_items(
-    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, every: bool = False
+    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, match_all: bool = False
 ) -> list[int]:
-    """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
+    """Return the row ids of the items that have all words of the query, or else the best ones, and pass the test.
 
-    The rules are those of SQLite's store (:func:`modalhash.store.sqlite.words.find_items`).
+    The rules are those of :func:`modalhash.store.sqlite.words.find_items`.
     """
     last, n_items, n_words = connection.execute("SELECT items, items_there, words FROM counter").fetchone()
     most = min(MAX_RANKED, max(MIN_RANKED, last // 2))
@@ -90,7 +89,7 @@ def find_items(
     rows = connection.execute(_COUNTS, (most + 1, [word.rstrip("*") for word in words], queries)).fetchall()
     counts = {query: n for query, _, n in rows}
     ranked = {query: n for query, n in counts.items() if 0 < n <= most}
-    if every and not (ranked and all(counts.values())):
+    if match_all and not (ranked and all(counts.values())):
         return []
     if not ranked:
         common = [query for query, n in counts.items() if n > MAX_RANKED]
@@ -108,7 +107,7 @@ def find_items(
         return sorted(scores, key=lambda number: (-scores[number], number))[:limit], scores
 
     numbers, _ = best(" & ".join(ranked))
-    if numbers or every:
+    if numbers or match_all:
         return numbers
     bound = COMMON_RATIO * min(ranked.values())
     numbers, scores = best(" | ".join(query for query, n in ranked.items() if n <= bound))

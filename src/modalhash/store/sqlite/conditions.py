@@ -1,7 +1,10 @@
-"""A filter as a condition of SQL over the tables of :mod:`modalhash.store.sqlite.store`.
+"""Translate filters to SQL conditions on the tables of :mod:`modalhash.store.sqlite.store`, and index labels.
 
-Values, and the paths of fields in ``extra``, are parameters; the text of the condition is made of constants alone. No
-condition is ever NULL, so ``NOT`` is the complement.
+Values and paths of fields in ``extra`` are parameters; the SQL text consists of constants only. No condition is ever
+NULL, so ``NOT`` is the complement.
+
+``label`` has each label once, with its folded name and a count that triggers maintain; ``item_label`` has a row per
+label of an item, ordered by (label, item). A filter on labels alone reads only these tables.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
 _OWN_COLUMNS = ("kind", "id", "text", "uri")
 _HAS_LABEL = """item.number IN (
     SELECT item_label.item FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded = ?
-)"""  # reads all items that have it, so that a search among all items starts from them
+)"""  # reads all items with the label, so that a search among all items starts from them
 _THIS_HAS_LABEL = """EXISTS (
     SELECT 1 FROM label CROSS JOIN item_label ON item_label.label = label.number AND item_label.item = item.number
     WHERE label.folded = ?
-)"""  # one look for each item that is asked about
+)"""  # one lookup per tested item
 _HAS_ID = """item.number IN (
     SELECT own.number FROM modality CROSS JOIN item AS own ON own.modality = modality.number AND own.id = ?
 )"""
@@ -34,21 +37,21 @@ _NUMBER_TEST = """CASE type
     WHEN 'text' THEN CASE json_valid(atom) WHEN 1 THEN
         CASE WHEN json_type(atom) IN ('integer', 'real') THEN CAST(atom AS NUMERIC) {operator} ? END
     END
-END"""  # a number of a CSV file is a text
+END"""  # numbers from a CSV file are strings
 _IS_DATE = "GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]*'"
 _DATE_TEST = f"""CASE WHEN type = 'text' AND atom {_IS_DATE}
     THEN substr(replace(atom, ' ', 'T'), 1, {{length}}) {{operator}} ?
-END"""  # 2024-01-31 is the whole day, also its evening
+END"""  # 2024-01-31 covers the whole day
 _TAKEN = "json_extract(item.extra, '$.taken')"
 NEWEST = f"CASE WHEN {_TAKEN} {_IS_DATE} THEN replace({_TAKEN}, ' ', 'T') END DESC, item.number DESC"
-"""The order of items by the field ``taken``, the newest first; those without come last, the last added first."""
+"""Order by the field ``taken``, newest first; items without it follow, last added first."""
 _VALUES = (
     "SELECT CAST(atom AS TEXT) AS value FROM item, json_each(item.extra, ?) WHERE type IN ('text', 'integer', 'real')"
 )
 
 
 def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
-    """Return a condition on ``item``, and its parameters; ``few`` says that few items are asked about, by number."""
+    """Return a condition on ``item`` and its parameters; ``few`` if it tests few items, given by row id."""
     if isinstance(where, Comparison):
         return _comparison(where, few)
     if isinstance(where, Not):
@@ -61,15 +64,12 @@ def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
 
 
 def value_text(value: Value) -> str:
-    """Return a value as text, as labels and texts are compared with it."""
+    """Return a value as the text with which labels and texts are compared."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def values_of(field: str) -> tuple[str, *tuple[str, ...]]:
-    """Return SQL that counts the values of a field of ``extra``, most frequent first, and its parameters but the last.
-
-    That is how many values there may be.
-    """
+    """Return SQL that counts the values of a field of ``extra``, and its parameters except the last, the limit."""
     paths = _paths(checked_field(field))
     values = " UNION ALL ".join([_VALUES] * len(paths))
     return f"SELECT value, count(*) FROM ({values}) GROUP BY value ORDER BY 2 DESC, 1 LIMIT ?", *paths
@@ -98,7 +98,7 @@ def _test(where: Comparison, operator: str, few: bool) -> tuple[str, list[Any]]:
 
 
 def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
-    """Return a test of one value of ``json_each``, and its parameters."""
+    """Return a test of one value of ``json_each`` and its parameters."""
     if isinstance(value, bool):
         text = str(value).lower()
         return f"CASE type WHEN 'text' THEN lower(atom) ELSE type END {operator} ?", [text]
@@ -113,16 +113,12 @@ def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
 
 
 def _paths(field: str) -> list[str]:
-    """Return where a field is in ``extra``: under its name, or, with dots, inside of others. No name has a quote."""
+    """Return the paths of a field in ``extra``: its name, and with dots, the nested path. Names have no quotes."""
     nested = '"."'.join(field.split("."))
     return list(dict.fromkeys((f'$."{field}"', f'$."{nested}"')))
 
 
-# -- Labels of items in SQLite: every name once, who has it, and how many do.
-#
-# ``label`` has the names, with their case folded beside them and a count; ``item_label`` has a row for every label of
-# an item, in the order (label, item), so that the items of a label lie together. Triggers keep the counts. A filter by
-# labels alone is answered from these tables, whatever the size of the items.
+# -- labels
 
 CREATE = (
     "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL, "
@@ -139,8 +135,8 @@ CREATE = (
     """,
 )
 COUNTS = "SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"
-"""Selects names and counts, the most frequent first."""
-_ADD = (  # of the items from one number on: their names, then who has them
+"""Selects labels and counts, most frequent first."""
+_ADD = (  # labels, then their items
     """
     INSERT INTO label (name, folded)
     SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
@@ -163,36 +159,36 @@ _ITEMS = """
 SELECT item_label.item AS number
 FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded = ?
 """
-_FEW = 200_000  # items whose other labels are looked up one by one sooner than all items of these are read
+_FEW = 200_000  # items whose labels are tested one by one faster than by reading all items of each label
 
 Read = Callable[[str, Sequence[Any]], Array]
-"""Returns the numbers that a query with these parameters selects, rising, each once."""
+"""Return the row ids that a query selects, ascending and distinct."""
 
 
 def add_labels(connection: sqlite3.Connection, first: int) -> None:
-    """Take in the labels of the items from number ``first`` on, in the caller's transaction."""
+    """Index the labels of the items from row id ``first`` on, in the caller's transaction."""
     for statement in _ADD:
         connection.execute(statement, (first,))
 
 
 def forget_labels(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Take out the labels of items that are about to be deleted, in the caller's transaction."""
+    """Remove the labels of items that are about to be deleted, in the caller's transaction."""
     connection.executemany(_FORGET, ((number,) for number in numbers))
 
 
 def is_by_labels(where: Filter) -> bool:
-    """Return whether a filter looks at labels alone."""
+    """Return whether a filter compares labels only."""
     return all(comparison.field == "label" for comparison in where.comparisons())
 
 
 def find_labelled(where: Filter, read: Read) -> Array:
-    """Return the numbers, rising, of the items that pass a filter by labels alone."""
+    """Return the row ids of the items that match a filter on labels alone, ascending."""
     numbers, complement = _evaluate(where, read)
     return _without(read("SELECT number FROM item", ()), numbers) if complement else numbers
 
 
 def _evaluate(where: Filter, read: Read) -> tuple[Array, bool]:
-    """Return numbers of items, and whether all others pass instead of these: nobody is read for being left out."""
+    """Return (row ids, complement). If complement is true, every item not in the row ids matches."""
     if isinstance(where, Comparison):
         return read(_ITEMS, (value_text(where.value).casefold(),)), where.operator == "!="
     if isinstance(where, Not):
@@ -209,7 +205,7 @@ def _evaluate(where: Filter, read: Read) -> tuple[Array, bool]:
 
 
 def _among_few(where: And, read: Read) -> Array | None:
-    """Return who passes all of several filters, from the items of the rarest label that all must have; None if many."""
+    """Return the matches among the items of the rarest required label, or None if that label is common."""
     needed = [part for part in where.parts if isinstance(part, Comparison) and part.operator == "="]
     names = {part: value_text(part.value).casefold() for part in needed}
     sizes = {part: read(f"SELECT count(*) FROM ({_ITEMS} LIMIT ?)", (name, _FEW))[0] for part, name in names.items()}
@@ -221,7 +217,7 @@ def _among_few(where: And, read: Read) -> Array | None:
 
 
 def _all(parts: list[tuple[Array, bool]]) -> tuple[Array, bool]:
-    """Return who is in all of several sets, some of which are given by who is not in them."""
+    """Return the intersection of several sets, each given as (row ids, complement)."""
     left_out = [numbers for numbers, complement in parts if complement]
     members = sorted((numbers for numbers, complement in parts if not complement), key=len)
     if not members:
@@ -239,7 +235,7 @@ def _without(numbers: Array, others: Array) -> Array:
 
 
 def rising(numbers: Array) -> Array:
-    """Return numbers in ascending order, each once; those that are so already as they are."""
+    """Return values in ascending order, each once."""
     if np.all(numbers[1:] > numbers[:-1]):
         return numbers
     ordered = np.sort(numbers)

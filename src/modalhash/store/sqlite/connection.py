@@ -1,4 +1,4 @@
-"""Opening a store in SQLite, for reading and writing or for reading alone, and what SQLite's errors mean."""
+"""Open a store in SQLite, read-only or for writing, and translate SQLite's errors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _SHARED_MEMORY_ERRORS = (
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_SHMMAP,
 )
-_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # what was written cannot be read
-_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
+_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # the file may be damaged
+_CACHE_KIBIBYTES = 65536  # SQLite's default of 2 MB is too small to search a million items
 
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as the store's, with what to do about them."""
+    """Raise SQLite's errors as those of the store, with advice."""
     try:
         yield
-    except UnicodeDecodeError as error:  # SQLite's message names a table whose name is none
+    except UnicodeDecodeError as error:  # SQLite's message contains an invalid name
         raise _damaged(path, error) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -40,17 +40,19 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
             ) from error
         if code == sqlite3.SQLITE_IOERR and error.sqlite_errorcode in _SHARED_MEMORY_ERRORS:
             raise StoreAccessError(
-                f"{path}: the disk is full, or fails: there is no room for {path.name}-shm, by which those who have "
-                "the store open know of each other. Nothing was changed; make room and repeat it"
+                f"{path}: the disk is full or fails, so that {path.name}-shm, which the processes that have the store "
+                "open share, cannot be created. Nothing was changed; make room and repeat it"
             ) from error
         if code == sqlite3.SQLITE_IOERR:
             kind = StoreError if error.sqlite_errorcode in _READ_ERRORS else StoreAccessError
             raise kind(
-                f"{path}: the disk failed ({error}). A change that was under way may be there, whole, when the store "
-                "is opened again, or not; look before it is repeated"
+                f"{path}: the disk failed ({error}). A change in progress may or may not have happened; reopen the "
+                "store and check before you repeat it"
             ) from error
         if code == sqlite3.SQLITE_NOTADB:
-            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
+            raise StoreError(
+                f"{path} is not a store: it is not an SQLite file, or was truncated or overwritten"
+            ) from error
         if code == sqlite3.SQLITE_CORRUPT:
             raise _damaged(path, error) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
@@ -63,7 +65,7 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def tell_damage(path: Path) -> Iterator[None]:
-    """Raise as the store's error what rows lead to that are not as they were written."""
+    """Raise errors caused by damaged rows as a StoreError."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -80,7 +82,7 @@ def _damaged(path: Path, error: Exception) -> StoreError:
 def connect(
     path: Path, *, n_bits: int | None, timeout: float, searched_fields: Sequence[str] | None
 ) -> tuple[sqlite3.Connection, int]:
-    """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
+    """Open the file, or create it if ``n_bits`` is given; return the connection and its n_bits."""
     if n_bits is None and not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
     if n_bits is not None:
@@ -110,7 +112,7 @@ def connect(
 
 
 def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
-    """Open the file without ever writing to it; return its n_bits too."""
+    """Open the file without ever writing to it; return the connection and its n_bits."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     with translate_sqlite_errors(path):
@@ -122,10 +124,10 @@ def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tupl
             log = path.with_name(f"{path.name}-wal")
             if log.exists() and log.stat().st_size:
                 raise StoreAccessError(
-                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
-                    "that needs a folder that can be written. Open it once where it can, and close it"
+                    f"{path} was not closed by its last writer, so its last changes are in {log.name}, and reading "
+                    "that needs a writable folder. Open it once in a writable folder, and close it"
                 ) from error
-            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
+            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # no process can write here
         try:
             check_owner(connection, path)
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
@@ -153,7 +155,7 @@ def _add_functions(connection: sqlite3.Connection) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait here by itself when two processes create at once."""
+    """Switch to write-ahead logging; retry because SQLite does not wait here if two processes create."""
     stop = time.monotonic() + timeout
     while True:
         try:

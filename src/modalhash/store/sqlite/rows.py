@@ -1,4 +1,4 @@
-"""Items as rows of SQLite and back, and the checksum that reveals a row changed on disk."""
+"""Convert between records and SQLite rows, with a checksum that detects damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSERT = f"INSERT INTO item ({CHECKED}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?
 
 
 def to_row(record: Record, modality: int) -> tuple[Any, ...]:
-    """Return an item as the values of ``INSERT``; ``modality`` is the number of its modality."""
+    """Return an item as the values of ``INSERT``; ``modality`` is its modality's number."""
     labels = to_json(list(record.labels)) if record.labels else None
     extra = to_json(dict(record.extra)) if record.extra else None
     text, uri, refinement = record.text, record.uri, record.refinement
@@ -49,7 +49,7 @@ def _parse_labels(text: str) -> tuple[str | int, ...]:
 
 
 def row_checksum(*values: Any) -> int:
-    """Return the CRC-32 of the columns of an item, with their lengths, so that none can lend to its neighbour."""
+    """Return the CRC-32 of the columns and their lengths, so that moving bytes between columns changes it."""
     parts = [b"" if value is None else value if isinstance(value, bytes) else str(value).encode() for value in values]
     lengths = ",".join("" if value is None else str(len(part)) for value, part in zip(values, parts, strict=True))
     return zlib.crc32(b"".join(parts), zlib.crc32(lengths.encode("ascii")))

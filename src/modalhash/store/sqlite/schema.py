@@ -1,7 +1,4 @@
-"""The tables of a store in SQLite, and the check that a file has them.
-
-The format is in the header of the file as ``user_version``.
-"""
+"""Tables of a store in SQLite, and the check that a file has them. ``user_version`` is the format."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ FORMAT = 1
 APPLICATION_ID = 0x6D6F6431  # "mod1" in the file's header: `file items.sqlite` shows it
 UNRELEASED_ID = 0x6D6F6468  # "modh", in files of versions before the first release
 
-CHECKED = "modality, id, code, kind, text, uri, labels, extra, refinement"  # by the column checksum
+CHECKED = "modality, id, code, kind, text, uri, labels, extra, refinement"  # columns in the checksum
 _CREATE = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -50,7 +47,7 @@ _CREATE = (
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit all or nothing. The write lock is taken at the start, so no writer finds out halfway that it must wait."""
+    """Commit atomically. The write lock is taken at the start, so that no writer has to wait halfway."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -62,11 +59,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def check_owner(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file of another program, or of a later or unreleased version, before anything in it is changed."""
+    """Raise for a file of another program, or of a later or unreleased version, before changing it."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = format_of(connection)
-    # Last: another process may create the store between two of these lines, all at once. Whoever is not yet named
-    # here had not written when the others were read.
+    # Read last: another process may create the store, atomically, between these lines. If the application id is not
+    # set yet, nothing had been written when the other values were read.
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == 0 and version == 0 and tables == 0:
         return  # new, or left by a process that was killed before it wrote anything
@@ -81,7 +78,7 @@ def check_owner(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def create(connection: sqlite3.Connection, n_bits: int) -> None:
-    """Create the tables unless they are there; whoever comes second finds them."""
+    """Create the tables unless they exist."""
     if format_of(connection):
         return
     values = {"n_bits": n_bits, "n_bytes": n_bytes(n_bits), "max_refinement": MAX_REFINEMENT}
@@ -94,17 +91,17 @@ def create(connection: sqlite3.Connection, n_bits: int) -> None:
 
 
 def check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:
-    """Return the length of the codes in a file, or raise if it is another one than ``n_bits``."""
+    """Return the code length of a file, or raise if it is not ``n_bits``."""
     if not format_of(connection):
-        raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
+        raise StoreError(f"{path} is empty; give n_bits to create a store in it")
     row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
     if row is None or not re.fullmatch(r"[0-9]{1,6}", str(row[0])) or not int(row[0]):
-        raise StoreError(f"{path} does not say how many bits its codes have; it is damaged")
+        raise StoreError(f"{path} is damaged: the length of its codes is missing")
     if n_bits is not None and n_bits != int(row[0]):
         raise StoreError(f"{path} holds codes of {row[0]} bits; n_bits is {n_bits}. Use another file for other codes")
     return int(row[0])
 
 
 def format_of(connection: sqlite3.Connection) -> int:
-    """Return the format of a file, 0 of one in which no store was created."""
+    """Return the format of a file; 0 if it has no store."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

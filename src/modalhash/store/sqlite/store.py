@@ -1,11 +1,8 @@
 """A store in one SQLite file.
 
-Write-ahead logging lets readers go on while one process writes; ``synchronous=FULL`` waits for the disk at every
-commit, so what was committed outlives a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
-transaction: whole or not at all, one writer after another.
-
-Tables are in :mod:`~modalhash.store.sqlite.schema`, opening and errors in ``_sqlite_open``, rows and their
-checksums in ``_sqlite_rows``, labels in ``_labels``, words in ``_words``.
+With write-ahead logging, readers continue while one process writes. ``synchronous=FULL`` waits for the disk at every
+commit, so committed changes survive a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
+transaction, so changes are atomic and writers are serialized.
 """
 
 from __future__ import annotations
@@ -61,40 +58,40 @@ FROM json_each(?) AS wanted
 CROSS JOIN modality ON modality.name = json_extract(wanted.value, '$[0]')
 CROSS JOIN json_each(wanted.value, '$[1]') AS own
 CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
-"""  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
+"""  # CROSS JOIN keeps this order: one lookup in the index of (modality, id) for each key
 _KEYS = """
 SELECT item.number, modality.name, item.id FROM json_each(?) AS wanted
 CROSS JOIN item ON item.number = wanted.value CROSS JOIN modality ON modality.number = item.modality
 ORDER BY item.number
 """
-_PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
-_KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
-_MAX_DAMAGE = 20  # of each kind that is told one by one
-
+_PAGE_ROWS = 20_000  # per page; a long read would keep SQLite from writing the log back into the file
+_KEPT_REMOVALS = 10_000  # beyond these, removals are derived from the existing row ids
+_MAX_DAMAGE = 20  # messages of each kind that are listed
 
 STORE_FORMAT = FORMAT
-"""The format that files are written in."""
+"""Format of the files that are written."""
 
 
 class SqliteStore:
     """A :class:`~modalhash.store.Store` in one SQLite file.
 
-    Several processes may read and write the same file; each writer waits up to ``timeout`` seconds for its turn. A
-    store may be used from several threads, but not across a fork.
+    Several processes may read and write the same file; each writer waits up to ``timeout`` seconds for the write lock.
+    A store may be shared between threads, but not across a fork.
 
     Parameters
     ----------
     path : str or Path
-        The file, on a local disk. SQLite has two more beside it (``-wal``, ``-shm``) while it is open.
+        The file, on a local disk. SQLite creates two more next to it (``-wal``, ``-shm``) while it is open.
     n_bits : int, optional
-        Length of the codes. Creates the store if it is not there; without it, the store must be there.
+        Length of the codes. Creates the store if it does not exist; without it, the store must exist.
     timeout : float
         Seconds to wait for another writer.
     searched_fields : sequence of str, optional
-        The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
-        By default what the store was last told, at first ``title``, ``caption`` and ``description``.
+        Fields of ``extra`` that :meth:`search_text` searches in addition to texts and ids; changing them reads all
+        items once. By default the stored setting, initially ``title``, ``caption``, ``description`` and
+        ``picture_text``.
     read_only : bool
-        Never write: changes raise, and a file on a read-only disk can be opened if its last writer closed it.
+        Never write. Changes raise, and a file on a read-only disk can be opened if its last writer closed it.
 
     Examples
     --------
@@ -102,7 +99,7 @@ class SqliteStore:
     >>> from modalhash.store import Record
     >>> folder = tempfile.TemporaryDirectory()
     >>> with SqliteStore(Path(folder.name) / "items.db", n_bits=8) as store:
-    ...     numbers = store.add([Record("boat", "text", bytes([0b1010_0000]), text="a red boat", labels=("sea",))])
+    ...     row_ids = store.add([Record("boat", "text", bytes([0b1010_0000]), text="a red boat", labels=("sea",))])
     ...     store.count(), store.get("boat", modality="text").text
     (1, 'a red boat')
     >>> folder.cleanup()
@@ -149,13 +146,12 @@ class SqliteStore:
 
     def __contains__(self, key: object) -> bool:
         (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.numbers([checked])
+        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
 
     def close(self) -> None:
-        """Close the file; every change that returned is there. Closing twice does nothing; using it then fails."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -164,11 +160,6 @@ class SqliteStore:
     # -- changes
 
     def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
-        """Add items in one transaction and return their numbers.
-
-        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
-        ``replace`` the new item takes the key of the old one, under a new number.
-        """
         batch = check_records(records, self.n_bits)
         with self._change() as connection:
             known = self._numbers([record.key for record in batch])
@@ -182,12 +173,6 @@ class SqliteStore:
             return self._insert(connection, batch)
 
     def update(self, records: Mapping[int, Record]) -> Array:
-        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
-
-        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
-        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
-        raised and nothing is replaced.
-        """
         wanted = check_updates(records, self.n_bits)
         with self._change() as connection:
             there = self._rows(_KEYS, json.dumps(list(wanted)))
@@ -197,8 +182,8 @@ class SqliteStore:
             self._insert(connection, [wanted[number] for number in numbers])
             return np.array(numbers, dtype=np.int64)
 
-    def tidy(self) -> None:
-        """Merge the portions in which words were added, so that searches find them in one; items stay as they are."""
+    def optimize(self) -> None:
+        """Merge the segments of the full-text index, so that a search reads only one."""
         if self.read_only or not self._has_words:
             return
         begin = some_left = True
@@ -208,15 +193,15 @@ class SqliteStore:
             begin = False
 
     @contextmanager
-    def handover(self) -> Iterator[None]:
-        """Keep everybody else from writing during the block, because another store is about to take the place.
+    def lock_writes(self) -> Iterator[None]:
+        """Block all other writers during the block, because another store is about to replace this one.
 
-        The file may change its place meanwhile, and reading goes on.
+        The file may be moved meanwhile, and readers continue.
         """
         if self.read_only:
-            raise StoreError(f"{self.path} was opened read-only: nothing can take its place")
+            raise StoreError(f"{self.path} was opened read-only and cannot be replaced")
         with translate_sqlite_errors(self.path):
-            # a connection of its own: threads of this process go on reading
+            # a separate connection, so that threads of this process can continue to read
             connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None)
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -228,10 +213,6 @@ class SqliteStore:
                 connection.close()
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
-        """Remove items in one transaction and return how many there were.
-
-        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
-        """
         check_choice(missing, "missing", ("error", "ignore"))
         wanted = list(dict.fromkeys(check_keys(keys)))
         with self._change() as connection:
@@ -248,22 +229,19 @@ class SqliteStore:
     # -- reading
 
     def get(self, id: str, *, modality: str) -> Record:
-        """Return the item with this key, or raise KeyError."""
         rows = self._rows(f"SELECT {COLUMNS} {FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
         if not rows:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.path}")
         with tell_damage(self.path):
             return from_row(rows[0])
 
-    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Return the numbers of the items with these keys, without those that are not in the store."""
+    def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         return self._numbers(check_keys(keys))
 
-    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
-        """Return the items with these numbers that pass the filter, without those that are not in the store."""
-        wanted = json.dumps(np.asarray(numbers, dtype=np.int64).tolist())
+    def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        wanted = json.dumps(np.asarray(row_ids, dtype=np.int64).tolist())
         test, values = ("1", []) if where is None else condition(where, few=True)
-        # CROSS JOIN: one look at each number, whatever else the filter has an index for
+        # CROSS JOIN: one lookup per row id, even if the filter has an index
         sql = (
             f"SELECT item.number, {COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
             f"JOIN modality ON modality.number = item.modality WHERE {test}"
@@ -273,34 +251,30 @@ class SqliteStore:
             return {row[0]: from_row(row[1:]) for row in rows}
 
     def matching(self, where: Filter | None = None) -> Array:
-        """Return the numbers, rising, of the items that pass the filter.
+        """Return the row ids of the items that match the filter, ascending; recent results are cached.
 
-        A filter by labels alone reads their table and no items; one by labels or ids among other fields reads the items
-        that have these, any other one reads all items. The last answers are cached until something changes.
+        A filter on labels alone reads only the label tables. One on labels or ids among other fields reads the items
+        that have these; any other filter reads all items.
         """
-        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        key = str(where)  # as text, because 1 and true are equal in Python, but not here
         return self._found.get(key, self.revision(), lambda: self._select_matching(where))
 
     def newest(self, where: Filter | None = None) -> Array:
-        """Return the numbers of the items that pass the filter, those that were taken last first.
-
-        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
-        items that pass; the last answers are cached until something changes.
-        """
-
         def select() -> Array:
             test, values = ("1", []) if where is None else condition(where)
             return self._select_numbers(f"SELECT item.number FROM item WHERE {test} ORDER BY {NEWEST}", values)
 
         return self._found.get(f"newest {where}", self.revision(), select)
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
-        """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
+    def search_text(
+        self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
+    ) -> Array:
+        """Return the row ids of the items whose text, captions or id contain words of the query, by BM25.
 
-        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
-        Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
-        word of the query is left out, and so are words that most items have. Without FTS5 in this Python's SQLite
-        nothing is found, and a warning says so once.
+        Case, accents and English endings are ignored, and ``dino*`` matches a prefix. If no item contains all words,
+        items with some of them are returned, unless ``match_all`` is set. Items that match only common query words are
+        dropped; words in most items are ignored. If SQLite was built without FTS5, nothing is found and a warning is
+        issued once.
         """
         if not self._has_words:
             self._warn_of_no_words()
@@ -309,15 +283,11 @@ class SqliteStore:
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             return np.array(
-                words.find_items(self._connection, self._word_facts, query, test, values, limit, every=every),
+                words.find_items(self._connection, self._word_facts, query, test, values, limit, match_all=match_all),
                 dtype=np.int64,
             )
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
-        """Iterate in insertion order; concurrent changes are skipped.
-
-        An item that was removed since the call may still come, one that was added does not.
-        """
         last, stop = 0, self.revision().items
         sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number > ? AND item.number <= ?"
         sql += " AND modality.name = ?" if modality is not None else ""
@@ -331,11 +301,6 @@ class SqliteStore:
     def codes(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Codes]]:
-        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
-
-        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
-        are still there.
-        """
         for numbers, groups, codes in self._pages("code", modality, since, until):
             with tell_damage(self.path):
                 packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(len(codes), n_bytes(self.n_bits))
@@ -344,30 +309,20 @@ class SqliteStore:
     def refinements(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
     ) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
-
-        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
-        """
         for numbers, groups, rows in self._pages("refinement", modality, since, until):
             with tell_damage(self.path):
                 vectors, present = _padded(rows)
             yield numbers, groups, vectors, present
 
     def removed(self, since: Revision, until: Revision) -> Array:
-        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
-
-        The last ten thousand removals are remembered. For an earlier revision, other numbers of items that are no
-        longer there are among them.
-        """
         sql = "SELECT number FROM removed WHERE step > ? AND step <= ? ORDER BY step"
         known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
-        if self._forgotten() <= since.removals:  # asked last: meanwhile some may have been forgotten
+        if self._forgotten() <= since.removals:  # read last, because some may just have been dropped
             return known
         there = [row[0] for row in self._rows("SELECT number FROM item WHERE number <= ?", since.items)]
         return np.setdiff1d(np.arange(1, since.items + 1), np.array(there, dtype=np.int64))
 
     def revision(self) -> Revision:
-        """Return the current revision; cheap enough to call before every search."""
         sql = (
             "SELECT iif(name = 'item', 'items', 'removals'), seq FROM sqlite_sequence WHERE name IN ('item', 'removed')"
         )
@@ -375,7 +330,7 @@ class SqliteStore:
         with tell_damage(self.path):
             return Revision(**{name: int(step) for name, step in rows})
 
-    def revision_at_once(self) -> Revision | None:
+    def revision_if_ready(self) -> Revision | None:
         """Return the current revision, or None while another thread uses the store."""
         if not self._lock.acquire(blocking=False):
             return None
@@ -385,15 +340,12 @@ class SqliteStore:
             self._lock.release()
 
     def modalities(self) -> dict[str, int]:
-        """Return the number of each modality by name; a number never changes."""
         return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
 
     def count(self, modality: str | None = None) -> int:
-        """Return the number of items, in all or in one modality."""
         return sum(n for (name, _), n in self.counts().items() if modality in (None, name))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of items by modality and kind of code; zeros are left out."""
         sql = "SELECT modality, kind, count(*) FROM item GROUP BY modality, kind"
         names = {number: name for name, number in self.modalities().items()}
         rows = self._rows(sql)
@@ -401,36 +353,33 @@ class SqliteStore:
             return {(names[number], kind): n for number, kind, n in rows}
 
     def uris(self, part: str) -> set[str]:
-        """Return the URIs that have this text in them, of all items; reads all items."""
         return {row[0] for row in self._rows("SELECT uri FROM item WHERE instr(uri, ?)", part)}
 
     def labels(self) -> dict[str, int]:
-        """Return how many items have each label, the most frequent first; numbers are texts here."""
         return dict(self._rows(COUNTS))
 
     def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
-        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
         return dict(self._rows(*values_of(field), limit))
 
     def check(self) -> None:
-        """Read the whole file and raise StoreError if something in it is not as it was written."""
+        """Read the whole file and raise StoreError if it is damaged."""
         if found := self.damage():
             raise StoreError(f"{self.path} is damaged: {found[0]}. Restore it from a copy")
 
     def damage(self) -> list[str]:
-        """Read the whole file and return what in it is not as it was written: pages, references, checksums of items."""
+        """Read the whole file and return the damage found: pages, references, checksums of items."""
         found = []
         try:
             found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({_MAX_DAMAGE})") if row[0] != "ok"]
             if dangling := self._rows("PRAGMA foreign_key_check"):
-                found.append(f"{len(dangling)} rows refer to rows that are not there")
+                found.append(f"{len(dangling)} rows refer to missing rows")
             found += self._changed_items()
         except StoreError as error:
             found.append(str(error))
         return found
 
     def backup(self, path: str | Path) -> None:
-        """Write a copy of the store as it is at this moment to a new file; others may go on reading and writing."""
+        """Write a consistent copy of the store to a new file, while other processes read and write."""
         target = Path(path)
         if target.exists():
             raise FileExistsError(f"{target} exists; give a new file")
@@ -445,10 +394,10 @@ class SqliteStore:
             finally:
                 source.close()
 
-    # -- inside
+    # -- private
 
     def _insert(self, connection: sqlite3.Connection, batch: list[Record]) -> Array:
-        """Insert items and return their numbers, in the caller's transaction."""
+        """Insert items in the caller's transaction and return their row ids."""
         modalities = {
             name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
         }
@@ -460,7 +409,7 @@ class SqliteStore:
             words.add_items(connection)
         last = _last_number(connection) if rows else first - 1
         if last - first + 1 != len(rows):
-            raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
+            raise StoreError(f"{self.path}: row ids {first} to {last} for {len(rows)} items")
         return np.arange(first, last + 1, dtype=np.int64)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
@@ -469,7 +418,7 @@ class SqliteStore:
             return self._connection.execute(sql, values).fetchall()
 
     def _values(self, sql: str, *values: Any) -> list[Any]:
-        """Return the values of all rows, one after the other."""
+        """Return the values of all rows in one flat list."""
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             return list(chain.from_iterable(self._connection.execute(sql, values)))
@@ -477,7 +426,7 @@ class SqliteStore:
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         if self.read_only:
-            raise StoreError(f"{self.path} was opened read-only: nothing can be added or removed")
+            raise StoreError(f"{self.path} was opened read-only; nothing can be added or removed")
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             with transaction(self._connection):
@@ -491,7 +440,7 @@ class SqliteStore:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5, so words are not searched in texts; "
+                f"SQLite {sqlite3.sqlite_version} of this Python was built without FTS5, so texts are not searched; "
                 "use a Python whose SQLite has it",
                 UserWarning,
                 stacklevel=3,
@@ -507,12 +456,10 @@ class SqliteStore:
         self._forget_removals(connection)
 
     def _forgotten(self) -> int:
-        """Return the number of the last removal that is no longer remembered."""
         rows = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
         return int(rows[0][0]) if rows else 0
 
     def _forget_removals(self, connection: sqlite3.Connection) -> None:
-        """Delete old removals, many at a time, in the caller's transaction."""
         first, last = connection.execute("SELECT min(step), max(step) FROM removed").fetchone()
         if last is not None and last - first >= 2 * _KEPT_REMOVALS:
             step = last - _KEPT_REMOVALS
@@ -520,7 +467,7 @@ class SqliteStore:
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten_removals', ?)", (str(step),))
 
     def _changed_items(self) -> list[str]:
-        """Return which items are not as they were written, by their checksums."""
+        """Return a message for each item whose checksum does not match."""
         names = {number: name for name, number in self.modalities().items()}
         found, last, stop = [], 0, self.revision().items
         sql = f"""
@@ -540,15 +487,14 @@ class SqliteStore:
     def _pages(
         self, column: str, modality: str | None, since: Revision | None, until: Revision | None
     ) -> Iterator[tuple[Array, Array, list[bytes]]]:
-        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order.
+        """Iterate over pages of (row ids, modality numbers, values of one column) in insertion order.
 
-        Rows are taken apart as they come: as many tuples at once would keep Python's garbage collector busy, and take
-        three times as long.
+        Rows are fetched flat because tuples would keep the garbage collector busy and take three times as long.
         """
         group = None if modality is None else self.modalities().get(modality, -1)
         last, stop = (since or Revision()).items, (until or self.revision()).items
         sql = f"SELECT number, modality, {column} FROM item WHERE number > ? AND number <= ?"
-        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
+        sql += " AND +modality = ?" if modality is not None else ""  # + keeps SQLite from using the index of modalities
         more = () if group is None else (group,)
         while values := self._values(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
             with tell_damage(self.path):
@@ -570,7 +516,7 @@ class SqliteStore:
         return self._select_rising(f"SELECT item.number FROM item WHERE {test}", values)
 
     def _select_rising(self, sql: str, values: Sequence[Any]) -> Array:
-        """Return the numbers that a query selects, rising, each once: sorted here, it may read whatever is smallest."""
+        """Return the selected row ids, ascending and distinct; sorting here lets SQLite read the smallest index."""
         return rising(self._select_numbers(sql, values))
 
     def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
@@ -580,7 +526,7 @@ class SqliteStore:
 
 
 def _padded(vectors: Sequence[bytes | None]) -> tuple[Array, Array]:
-    """Return refinement vectors as rows with zeros after their values, and which there are."""
+    """Return refinement vectors as zero-padded rows, and which of them are present."""
     if None not in vectors and len(widths := set(map(len, vectors))) == 1:  # type: ignore[arg-type]
         rows = np.zeros((len(vectors), MAX_REFINEMENT), np.int8)
         width = widths.pop()
