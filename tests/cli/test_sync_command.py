@@ -98,7 +98,7 @@ def test_watch_follows_until_it_is_interrupted(place, monkeypatch):
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr("modalhash.cli.sync.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("modalhash.cli.maintenance.time", SimpleNamespace(sleep=sleep))
     done = run("sync", engine, photos, "--watch", "--interval", "2")
     assert (done.exit_code, done.exception) == (0, None)
     told = [line.removeprefix(f"{photos}: ") for line in done.stderr.splitlines()]

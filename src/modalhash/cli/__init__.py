@@ -18,9 +18,7 @@ from modalhash.cli import (
     methods,
     search,
     serve,
-    sync,
     train,
-    tune,
 )
 from modalhash.cli.common import Commands, Terminated, clean_stops, say
 
@@ -59,7 +57,7 @@ app.command()(demo.demo)
 app.command(rich_help_panel=ENGINE)(check.check)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(items.add)
-app.command(rich_help_panel=ENGINE)(sync.sync)
+app.command(rich_help_panel=ENGINE)(maintenance.sync)
 app.command(rich_help_panel=ENGINE)(items.encode)
 app.command(rich_help_panel=ENGINE)(items.remove)
 app.command(rich_help_panel=ENGINE)(items.relabel)
@@ -78,7 +76,7 @@ app.command(rich_help_panel=ENGINE)(maintenance.restore)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)
-app.command()(tune.tune)
+app.command()(evaluate.tune)
 app.command()(evaluate.compare)
 app.add_typer(experiment.app, name="experiment")
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import errors, monitoring, routes_items, routes_search, routes_state, schemas
+from modalhash.serve import errors, monitoring, routes, routes_items, schemas
 from modalhash.serve.errors import HTTPError
 from modalhash.serve.http import RequestMiddleware
 from modalhash.serve.limits import Settings
@@ -153,10 +153,10 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
     errors.add_handlers(app)
     schemas.describe(app, lambda: service.engine.modalities, settings)
     add_page_routes(app)
-    routes_search.add_routes(app, service)
+    routes.add_search_routes(app, service)
     routes_items.add_routes(app, service)
     routes_items.add_duplicate_routes(app, service)
-    routes_state.add_routes(app, service)
+    routes.add_state_routes(app, service)
     app.requests = RequestMiddleware(
         LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),
         settings=settings,
