@@ -1,4 +1,4 @@
-"""Routes that search, and that describe the service: the engine, health, metrics, the audit log."""
+"""Routes for searching, and for the state of the service: engine, health, metrics and audit log."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchR
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
-"""What the response repeats of an item that was searched by."""
+"""Fields of the query item that the response repeats."""
 DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
 READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")
-"""A label that reads as words: no number, code or abbreviation."""
+"""Labels that are words, not numbers or codes."""
 MAX_LISTED_LABELS = 200
 N_AUDIT_LINES, MAX_AUDIT_LINES = 100, 1000
 
@@ -39,7 +39,7 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
         tags=["search"],
     )
     async def search(request: Request) -> Response:
-        """Find the nearest items to a text, to an item (JSON), or to a picture (form)."""
+        """Find the nearest items to a text or to an item (JSON), or to a picture (form)."""
         start = time.perf_counter()
         with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
@@ -77,14 +77,14 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
 
 
 def _is_checked(options: SearchOptions) -> bool:
-    """Return whether options may name what the engine does not have, which is looked up after the query is encoded."""
+    """Return whether the options may name unknown labels, which are checked after the query is encoded."""
     return options.filter is not None or options.min_confidence is not None
 
 
 async def _begin(
     service: Service, body: schemas.SearchBody, wanted: SearchOptions | None, file: bytes | None
 ) -> tuple[dict[str, Any], SearchResult]:
-    """Return what was searched for, for the response, and its code; with hits, where they are ``wanted`` at once."""
+    """Return the query for the response and its code; also its hits if the options are ``wanted``."""
     searcher = service.searcher
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if not given or given[-2:] == ["id", "image"]:
@@ -125,14 +125,14 @@ async def _begin(
 def add_state_routes(app: FastAPI, service: Service) -> None:
     @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
     async def engine(request: Request) -> Response:
-        """Return what the engine is: items by modality, codes, limits, examples."""
+        """Return facts about the engine: items by modality, codes, limits, examples."""
         duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
         writable = service.settings.writable and client_of(request.scope).role >= Role.write
         return json_response(await service.in_thread("items", _engine_info, service, duplicates, writable))
 
     @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
     async def health() -> Response:
-        """Return whether the service is alive; needs no token."""
+        """Return whether the service is alive; no token is needed."""
         return json_response({"status": "ok"})
 
     @app.get(
@@ -150,7 +150,7 @@ def add_state_routes(app: FastAPI, service: Service) -> None:
     async def audit(
         limit: Annotated[int, Query(ge=1, le=MAX_AUDIT_LINES, description="The number of lines.")] = N_AUDIT_LINES,
     ) -> Response:
-        """Return the last lines of the audit log: who changed what. Needs a token with the role admin."""
+        """Return the last lines of the audit log. Needs a token with the role admin."""
         return json_response({"lines": await service.in_thread("items", service.audit.tail, limit)})
 
 
@@ -184,7 +184,7 @@ def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str
 
 
 def _examples(service: Service, labels: list[str]) -> list[str]:
-    """Return searches to offer: those of the settings, those of the engine's configuration, or frequent labels."""
+    """Return example searches: from the settings, the engine's configuration, or frequent labels."""
     configured = service.engine.config.get("examples")
     if service.settings.examples:
         return list(service.settings.examples)

@@ -1,4 +1,4 @@
-"""Items in order and one by one: their fields and pictures, and, with ``--writable``, adding, relabelling, removing."""
+"""Routes that list, return and (with ``--writable``) add, relabel and remove items, and that find duplicates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READ_ONLY = "this service only searches; start it with --writable to add, relabe
 
 
 class AnyText(Convertor[str]):
-    """Matches the rest of a path, whatever is in it: starlette's own convertor stops at a line break."""
+    """Match the rest of a path, including line breaks, at which Starlette's own convertor stops."""
 
     regex = r"[\s\S]*"
 
@@ -47,8 +47,6 @@ register_url_convertor("any", AnyText())
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the routes of items."""
-
     @app.get("/items", response_model=schemas.ItemsResponse, responses=error_responses(), tags=["items"])
     async def items(
         modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
@@ -58,7 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_HITS, description="The number of items.")] = N_ITEMS,
         offset: Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")] = 0,
     ) -> Response:
-        """Return items newest first: by the field `taken`, and those without it in the order they were added."""
+        """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         return json_response(await service.in_thread("items", _newest, service, modality, where, limit, offset))
 
     @app.get("/values", response_model=schemas.ValuesResponse, responses=error_responses(), tags=["items"])
@@ -66,7 +64,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         field: Annotated[schemas.Name, Query(description="A field that items were added with, such as `camera`.")],
         limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="The number of values.")] = MAX_VALUES,
     ) -> Response:
-        """Return how many items have each value of a field, the most frequent first: what a filter can ask for."""
+        """Return the number of items for each value of a field, most frequent first."""
         return json_response(await service.in_thread("items", _values, service, field, limit))
 
     @app.get("/items/{id:any}", response_model=schemas.Item, responses=error_responses(404), tags=["items"])
@@ -99,7 +97,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             status, content_type = await service.in_thread("pictures", inspect_picture, path)
         except FileGoneError as error:
             raise HTTPError(404, f"{error} ({_looked_for(record)})") from None
-        # the whole file, whatever range is requested: starlette's errors about ranges are no JSON
+        # ignore ranges, because Starlette's errors about them are not JSON
         request.scope["headers"] = [
             header for header in request.scope["headers"] if header[0] not in (b"range", b"if-range")
         ]
@@ -114,7 +112,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=["items"],
     )
     async def add(request: Request) -> Response:
-        """Add a text (JSON) or a picture (form), coded by its content. The picture is stored with the engine."""
+        """Add a text (JSON) or a picture (form), encoded by its content. The picture is stored with the engine."""
         _check_writable(service)
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
@@ -129,7 +127,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=["items"],
     )
     async def relabel(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
-        """Give an item other labels, in one modality or in all; its learned code follows."""
+        """Replace the labels of an item, in one modality or in all; a learned code is updated."""
         _check_writable(service)
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
@@ -167,7 +165,7 @@ def _newest(service: Service, modality: str | None, where: str | None, limit: in
     own = None if modality is None else Comparison("modality", "=", modality)
     numbers = store.newest(all_of(own, chosen))
     shown = numbers[offset : offset + limit].tolist()
-    records = store.records(shown)  # without what was removed meanwhile
+    records = store.records(shown)  # without concurrently removed items
     items = [schemas.item_json(Hit.from_record(records[number], 0)) for number in shown if number in records]
     return {"items": items, "total": len(numbers), "more": offset + limit < len(numbers)}
 
@@ -180,7 +178,7 @@ def _values(service: Service, field: str, limit: int) -> dict[str, Any]:
 
 
 def _looked_for(record: Record) -> str:
-    """Say where a file was looked for; of one elsewhere its name alone, for where is nobody's business."""
+    """Return where a file was expected, without folders outside the engine's parent folder."""
     uri = record.uri or ""
     beside = uri.startswith("../")
     if not beside and not uri.startswith("/"):
@@ -212,7 +210,7 @@ def _add_item(service: Service, client: Client, body: schemas.NewItemBody, file:
 
 
 def _store_item(engine: Engine, item: Item) -> None:
-    """Add an item, or raise an error that says why not."""
+    """Add an item; raise :class:`HTTPError` if it is refused."""
     problems: list[Problem] = []
     if engine.add([item], keep=True, workers=1, on_problem=problems.append).added:
         return
@@ -256,14 +254,10 @@ def _remove_item(service: Service, client: Client, id: str, modality: str | None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
 
 
-# -- Groups of items that are the same, or nearly.
-
 N_GROUPS = 50
 
 
 def add_duplicate_routes(app: FastAPI, service: Service) -> None:
-    """Add the route of duplicates."""
-
     @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
     async def duplicates(
         modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
@@ -273,10 +267,10 @@ def add_duplicate_routes(app: FastAPI, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
         offset: Annotated[int, Query(ge=0, le=2**31, description="How many groups to leave out before them.")] = 0,
     ) -> Response:
-        """Return groups of items of one modality that are the same, or nearly: exact ones first.
+        """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
 
-        The first request after a change compares all items. In a large engine it may be answered with 503; the work
-        goes on, and a later request gets what was found.
+        The first request after a change compares all items. In a large engine it may time out with status 503; the
+        work continues, and a later request returns the result.
         """
         return json_response(
             await service.in_thread("duplicates", _find_duplicates, service, modality, where, limit, offset)

@@ -1,6 +1,6 @@
-"""What goes in and what comes out, as the OpenAPI description shows it.
+"""Models of requests and responses for the OpenAPI description.
 
-Responses are made as dicts by :func:`item_json` and :func:`hit_json`; the models describe them, and tests compare.
+Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check that they match the models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from modalhash.store import Filter
 
 
 def _check_characters(text: str) -> str:
-    """Refuse NUL, which ends texts elsewhere, and halves of characters."""
+    """Refuse NUL and surrogates."""
     if "\0" in text:
         raise ValueError("it contains a NUL character; leave it out")
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -29,8 +29,7 @@ def _check_characters(text: str) -> str:
 
 
 def _check_where(where: str | dict[str, Any]) -> str | dict[str, Any]:
-    """Refuse a filter that cannot be read."""
-    Filter.of(where)
+    Filter.of(where)  # raises if it is invalid
     return where
 
 
@@ -38,21 +37,18 @@ Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max
 Words = Annotated[
     str,
     AfterValidator(_check_characters),
-    Field(max_length=MAX_TEXT_LENGTH, json_schema_extra={"minLength": 1}),  # the engine says what is wrong with none
+    Field(max_length=MAX_TEXT_LENGTH, json_schema_extra={"minLength": 1}),  # the engine's message for "" is clearer
 ]
 Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_ID_LENGTH)]
 Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
 Kind = Literal["learned", "hashed"]
-_SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # as the engine names the files that it stores
+_SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # names of files that the engine stores
 FilterText = Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)]
 
 
-# -- requests
-
-
 class SearchFields(BaseModel):
-    """The options of a search."""
+    """Options of a search."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -83,11 +79,10 @@ class SearchFields(BaseModel):
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The modalities to search in as they were given, each once; none for all."""
+        """The modalities to search in, without repetitions; empty means all."""
         return tuple(dict.fromkeys([self.want] if isinstance(self.want, str) else self.want or ()))
 
     def options(self) -> engine.SearchOptions:
-        """Return the options as the engine takes them."""
         return engine.SearchOptions(
             k=self.k,
             radius=self.radius,
@@ -105,7 +100,7 @@ class SearchFields(BaseModel):
 
 
 class SearchBody(SearchFields):
-    """The fields of a search: a text, an item, or neither where a picture comes with it."""
+    """Fields of a search; a picture is sent as a file instead."""
 
     text: Words | None = None
     id: Id | None = None
@@ -118,14 +113,14 @@ class SearchByText(SearchFields):
 
 
 class SearchByItem(SearchFields):
-    """A search by an item of the engine, perhaps with words."""
+    """A search by an item of the engine, optionally with words."""
 
     id: Id = Field(description="The item to search by.")
     text: Words | None = Field(None, description="Words to search for as well.")
 
 
 class SearchByPicture(SearchFields):
-    """A search by a picture, perhaps with words."""
+    """A search by a picture, optionally with words."""
 
     text: Words | None = Field(None, description="Words to search for as well.")
 
@@ -133,7 +128,7 @@ class SearchByPicture(SearchFields):
 
 
 class NewItemBody(BaseModel):
-    """The fields of an item to add: a text, or none where a picture comes with it."""
+    """Fields of an item to add; a picture is sent as a file instead of the text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -156,14 +151,11 @@ class NewPicture(NewItemBody):
 
 
 class NewLabels(BaseModel):
-    """The labels that an item is to have."""
+    """The new labels of an item."""
 
     model_config = ConfigDict(extra="forbid")
 
     labels: Labels = Field(description="All labels of the item, instead of those that it has; none takes them away.")
-
-
-# -- responses
 
 
 class Item(BaseModel):
@@ -259,7 +251,7 @@ class SearchResponse(BaseModel):
 
 
 class DuplicatesResponse(BaseModel):
-    """Groups of items that are the same, or nearly."""
+    """Groups of duplicates and near-duplicates."""
 
     groups: list[list[Hit]] = Field(
         description="The first item of a group was added first; `score` is how like it the others are, at most 1. "
@@ -280,7 +272,7 @@ class Modality(BaseModel):
 
 
 class RequestLimits(BaseModel):
-    """Bounds on what a request may have."""
+    """Limits of a request."""
 
     k: int
     text: int
@@ -289,7 +281,7 @@ class RequestLimits(BaseModel):
 
 
 class EngineInfo(BaseModel):
-    """What the engine is."""
+    """Facts about the engine."""
 
     name: str
     n_bits: int
@@ -314,14 +306,14 @@ class AuditResponse(BaseModel):
 
 
 class AddResponse(BaseModel):
-    """An item that was added, and the number of items there are now."""
+    """An added item, and the total number of items."""
 
     added: Item
     items: int
 
 
 class RelabelResponse(BaseModel):
-    """Items with their new labels, and the codes that these have."""
+    """Items with their new labels and codes."""
 
     relabelled: list[Item] = Field(description="One item for every modality that has the id.")
     unknown_labels: list[str] = Field(
@@ -331,7 +323,7 @@ class RelabelResponse(BaseModel):
 
 
 class RemoveResponse(BaseModel):
-    """The number of items that were removed, and of those there are now."""
+    """The number of removed items, and the number of items left."""
 
     removed: int
     items: int
@@ -344,7 +336,7 @@ class Health(BaseModel):
 
 
 class Error(BaseModel):
-    """What is wrong, and what to do."""
+    """An error: what is wrong, and what to do."""
 
     error: str
     status: int
@@ -386,8 +378,6 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
     return fields
 
 
-# -- The OpenAPI description: errors and bodies that several routes share, and the names of this engine's modalities.
-
 ERRORS = {
     400: "Not a valid HTTP request.",
     401: "The token is missing or wrong.",
@@ -408,7 +398,7 @@ COMMON_ERRORS = (400, 401, 403, 422, 429, 431, 503)
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a route: these, and those that every route has."""
+    """Describe the errors of a route, including those of every route."""
     return {status: {"model": Error, "description": ERRORS[status]} for status in sorted({*COMMON_ERRORS, *statuses})}
 
 
@@ -427,15 +417,11 @@ def request_body(form: type[BaseModel], *json: type[BaseModel]) -> dict[str, Any
 
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body of JSON."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inline_schema(model)}}}}
 
 
 def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Settings) -> None:
-    """Make the app's description name the token and the modalities of the engine that is served when it is requested.
-
-    It is built at the first request, and anew when an engine with other modalities has taken the place of the first.
-    """
+    """Add the token and the engine's modalities to the OpenAPI description; rebuild it if the modalities change."""
     described: list[str] = []
 
     def openapi() -> dict[str, Any]:
@@ -454,7 +440,7 @@ def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Se
 
 
 def _name_modalities(operation: dict[str, Any], names: list[str]) -> None:
-    """List the engine's modalities wherever one can be named."""
+    """List the engine's modalities as allowed values of parameters and fields."""
     for parameter in operation.get("parameters", []):
         if parameter["name"] == "modality":
             _add_enum(parameter["schema"], names)
