@@ -1,4 +1,4 @@
-"""The command line: one module per command, each of which calls the library."""
+"""The command line: commands that call the library."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """Short binary codes for photos, texts and other modalities that were never paired.
+    """Search photos, texts and other modalities by short binary codes, without paired training data.
 
-    Start with [bold]modalhash demo[/bold]: it trains on two modalities and
-    measures how well items of one find items of the other. Then make a search
-    engine of your own with [bold]modalhash train[/bold].
+    Start with [bold]modalhash demo[/bold]. It trains on two modalities and
+    measures how well items of one find items of the other. Then train your own
+    search engine with [bold]modalhash train[/bold].
     """
 
 
@@ -82,7 +82,7 @@ app.add_typer(experiment.app, name="experiment")
 
 
 def main() -> None:
-    """Run the command line; the entry point of the package."""
+    """Run the command line; entry point of the package."""
     with clean_stops():
         try:
             app()

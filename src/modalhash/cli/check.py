@@ -1,4 +1,4 @@
-"""``modalhash check``: what ``modalhash train`` would make of some sources, and at what cost."""
+"""The command check: inspect sources before training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 EXAMPLES = 2
-"""Items of each kind of problem that are printed."""
+"""Number of items printed for each kind of problem."""
 
 
 def check(
@@ -71,15 +71,15 @@ def check(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at sources before training: what would be left out, what deserves a look, and what it would take.
+    """Check sources before training: what would be skipped, what looks wrong, and how long it would take.
 
-    Reads all that [b]modalhash train[/b] would read, with the same options, and
-    decodes every picture. Nothing is learned and nothing is written. Labels are
-    what ties pictures and texts together, so it says which they share, and
-    which look like one label typed in two ways, or like several in one.
+    Reads everything that [b]modalhash train[/b] would read, with the same
+    options, and decodes every picture, but trains and writes nothing. Labels
+    connect pictures and texts, so it reports which labels they share, and which
+    look misspelled or like several labels in one.
 
-    Exit code: 0 if nothing is wrong; 1 if something would be left out or
-    deserves a look; 2 if no engine can be made.
+    Exit code: 0 if nothing is wrong; 1 if items would be skipped or something
+    needs attention; 2 if training is not possible.
 
     [bold]Examples[/bold]
 
@@ -123,7 +123,6 @@ def check(
 
 
 def _lines(found: SourceCheck, encoders: dict[str, str], quality: str) -> list[str]:
-    """Return what is printed for a person, at 80 columns."""
     lines = _sources(found)
     if found.modalities:
         lines += ["", *_counts(found)]
@@ -227,7 +226,7 @@ def _size(n_bytes: float) -> str:
 
 
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
-    """Return names and what they are as two columns."""
+    """Return rows as two columns."""
     width = min(max((len(name) for name, _ in rows), default=0), 30)
     lines = []
     for name, text in rows:

@@ -1,4 +1,4 @@
-"""``modalhash datasets``: what is here, what is in a file, official distributions and other features as one file."""
+"""The commands of modalhash datasets: list, info, convert and encode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Root = Annotated[
 
 @app.command("list")
 def list_datasets(root: Root = None) -> None:
-    """Which data sets are present here, and how to get the others.
+    """List the known data sets, whether they are present, and how to get them.
 
     [bold]Example[/bold]
 
@@ -70,12 +70,12 @@ def info(
     read_seconds: ReadSeconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a data set is, where it comes from, whether it is here, and what is in it.
+    """Describe a data set: its contents, licence, and how to get it.
 
-    Of a named data set: items, modalities, labels, licence, where to get it, which
-    files are looked for and how to read them. Of what is here, and of any file:
-    sizes, features, labels and split as they were read; next to Table I of the
-    AMSH paper where the data set is one of the paper's.
+    For a named data set: items, modalities, labels, licence, where to get it, and
+    which files are expected. For a data set that is present, and for any file:
+    sizes, features, labels and split as read, compared with Table I of the AMSH
+    paper if the data set is in it.
 
     [bold]Examples[/bold]
 
@@ -108,7 +108,6 @@ def info(
 
 
 def _about(name: str, root: Path | None) -> dict[str, Any]:
-    """Return what the catalogue knows of a data set, and whether it is here."""
     from modalhash.data import found_at, how_to_get, is_present, lookup
 
     entry, here = lookup(name)[0], is_present(name, root)
@@ -167,7 +166,7 @@ def _show_about(about: dict[str, Any]) -> None:
 
 
 def _compared_with_paper(dataset: Dataset, published: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return statistics of a data set next to those of Table I; empty where the paper has none."""
+    """Return statistics of a data set with those of Table I; empty if it is not in the paper."""
     items, split = max(dataset.sizes.values()), dataset.split
     if split is not None:
         query, training = (max(map(len, part.values())) for part in (split.query, split.training))
@@ -194,7 +193,6 @@ def _show_comparison(compared: dict[str, dict[str, int]]) -> None:
 
 
 def _contents(dataset: Dataset) -> dict[str, Any]:
-    """Return what was read of a data set, as plain values."""
     split = dataset.split
     parts = {} if split is None else {"training": split.training, "query": split.query, "database": split.database}
     return {
@@ -229,7 +227,7 @@ def convert(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
 ) -> None:
-    """Convert an official distribution to one file that every command reads.
+    """Convert an official distribution to one file that every command can read.
 
     [bold]Examples[/bold]
 
@@ -263,11 +261,11 @@ def encode(
     read_seconds: ReadSeconds = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a data set with other features: its pictures or texts through an encoder.
+    """Write a copy of a data set with features computed by an encoder.
 
     [bold]Example[/bold]
 
-    Photos through a network, which needs the extra photos (about two minutes for 20,000 on two cores):
+    Encode photos with a network (extra 'photos'; about two minutes for 20,000 photos on two cores):
 
     modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
     --files data/iapr-tc12/images.zip

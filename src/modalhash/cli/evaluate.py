@@ -1,4 +1,4 @@
-"""The commands evaluate, tune and compare: methods measured, and their parameters searched, on data sets."""
+"""The commands evaluate, tune and compare: measure methods on data sets and search their parameters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from modalhash.experiments import MethodComparison, Tuned
 
 TUNED_HEADER = "# Found by `modalhash tune"
-"""How a file begins that this command wrote, and may replace."""
+"""First line of a file that `modalhash tune` wrote and may replace."""
 
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What is fitted, and how it is measured."""
+    """Methods to fit, and how to measure them."""
 
     method: Annotated[
         str, typer.Option(help="Methods, separated by commas: see `modalhash methods`, or mymodule:Class.")
@@ -49,7 +49,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where the results go."""
+    """Output of the results."""
 
     curves: Annotated[
         Path | None,
@@ -73,14 +73,14 @@ class OutputOptions:
     output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None
 
     def check(self) -> None:
-        """Refuse what contradicts itself or cannot be written."""
+        """Raise for options that exclude each other or cannot be written."""
         if self.as_json + self.markdown + self.latex > 1:
             raise ValueError("take one of --json, --markdown and --latex")
         if self.curves is not None:
             check_drawing(self.curves)
 
     def files(self, name: str) -> dict[str, Path]:
-        """Return the files to write, by kind; those of --out that are there are refused unless they may be replaced."""
+        """Return the files to write, by kind; raise if one exists and must not be replaced."""
         from importlib.util import find_spec
 
         files = {}
@@ -96,7 +96,6 @@ class OutputOptions:
         return files
 
     def show(self, found: MethodComparison) -> None:
-        """Print the table, or write it to --output."""
         table = found.table()
         text = found.to_json() if self.as_json else table.to_latex() if self.latex else table.to_markdown()
         if self.output is not None:
@@ -111,10 +110,9 @@ class OutputOptions:
 def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -> None:
     """Train methods and print their mAP on learned, hashed and unseen databases, with the chance level.
 
-    It begins by saying how many fits there are and about how long they will take,
-    which it finds out by small fits. With several methods, arrows mark what
-    differs from the first beyond chance: a paired randomisation test over queries,
-    corrected by Holm for all tests of the table.
+    First prints the number of fits and an estimate of their time, from small
+    fits. With several methods, arrows mark significant differences from the first:
+    a paired randomisation test over queries with Holm correction for the table.
 
     [bold]Examples[/bold]
 
@@ -138,7 +136,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
     rules = Protocol.parse(methods.protocol)
     lengths = parse_bits(methods.bits)
     names = names_in(methods.method)
-    for name in names:  # what is unknown is named before the data are read
+    for name in names:  # raise for unknown methods before reading data
         registry.get(name)
     parameters = method_parameters(names, methods.param, methods.params)
     dataset = data.open()
@@ -164,7 +162,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
             report=partial(console(stderr=True).print, soft_wrap=True, markup=False),
             partial=keep,
         )
-    except ValueError as error:  # what a method says of its features does not say whose they are
+    except ValueError as error:  # add the name of the data set
         raise ValueError(f"{data.dataset}: {error}") from error
     write(found, files)
     output.show(found)
@@ -181,7 +179,6 @@ def parse_bits(text: str) -> list[int]:
 
 
 def write(found: MethodComparison, files: dict[str, Path]) -> None:
-    """Write the files of a comparison, by kind."""
     from modalhash.core.files import write_atomically
 
     for kind, path in files.items():
@@ -197,7 +194,7 @@ def write(found: MethodComparison, files: dict[str, Path]) -> None:
 
 
 class Database(StrEnum):
-    """What held-out items search."""
+    """Items that held-out items search."""
 
     unseen = "unseen"
     hashed = "hashed"
@@ -206,7 +203,7 @@ class Database(StrEnum):
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What is searched, and how it is scored."""
+    """Search space, and how trials are scored."""
 
     method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "rlh"
     budget: Annotated[int, typer.Option(min=1, help="Trials, those of earlier runs of the study included.")] = 50
@@ -253,12 +250,12 @@ def tune(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Search the parameters of a method for a data set, on its training items alone.
+    """Search the parameters of a method for a data set, using only its training items.
 
-    Cross-validation gives the score, Optuna's TPE proposes (extra [b]tune[/b]); the
-    first trial has the defaults. Queries of the data set are never looked at, so
-    that [b]modalhash evaluate[/b] can measure what was found. Stop it when you like:
-    what was done is in the study file, and the same command goes on.
+    Optuna's TPE (extra [b]tune[/b]) proposes parameters, and cross-validation scores
+    them; the first trial uses the defaults. Queries of the data set are never used,
+    so [b]modalhash evaluate[/b] can measure the result. You can stop at any time:
+    trials are saved in the study file, and the same command continues.
 
     [bold]Examples[/bold]
 
@@ -281,7 +278,7 @@ def tune(
     changes = by_method(names, key_values(search.space, "--space"), "--space").get(names[0], {})
     from modalhash.experiments import Tuning, search_space
 
-    search_space(names[0], changes, fixed)  # a mistake is named before the data are read
+    search_space(names[0], changes, fixed)  # raise for mistakes before reading data
     dataset = data.open()
     stem = re.sub(r"[^\w.+-]", "-", f"{dataset.name}-{names[0]}")
     output, study = output or Path(f"{stem}.toml"), study or Path(f"{stem}.journal")
@@ -343,7 +340,7 @@ def _best_score(progress: Progress) -> str:
 
 
 def _check_tuned(path: Path) -> None:
-    """Refuse to replace a file that this command did not write."""
+    """Raise if the file exists and this command did not write it."""
     if path.suffix.lower() not in (".toml", ".json"):
         raise ValueError(f"{path}: expected a name that ends in .toml or .json")
     if path.suffix.lower() == ".json" and path.exists():
@@ -371,10 +368,10 @@ def compare(
 ) -> None:
     """Compare TREC runs on the same queries, with the p-value of every difference.
 
-    Runs may come from any system: a line is [b]query Q0 item rank score tag[/b], of
-    the qrels [b]query 0 item relevance[/b]. Values are those of trec_eval -c: a query
-    that a run lacks counts 0. The test is a paired randomisation test over queries,
-    corrected by Holm. Your own runs: [b]modalhash.evaluation.write_run[/b].
+    Runs may come from any system: lines are [b]query Q0 item rank score tag[/b], those
+    of the qrels [b]query 0 item relevance[/b]. Values equal those of trec_eval -c, in
+    which a missing query counts 0. The test is a paired randomisation test over
+    queries with Holm correction. Write runs with [b]modalhash.evaluation.write_run[/b].
 
     [bold]Examples[/bold]
 

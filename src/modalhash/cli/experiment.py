@@ -1,4 +1,4 @@
-"""``modalhash experiment``: measure anyone's grid of methods, data sets, code lengths and seeds, and report it."""
+"""The commands of modalhash experiment: measure and report grids of methods, data sets, code lengths and seeds."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def run_grid(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
 ) -> None:
-    """Measure what is not measured yet. Every result is a file: stop it whenever you like.
+    """Measure the missing cells of a grid. You can stop at any time; every result is a file.
 
-    It begins by saying how many fits there are and how long they will take: from results
-    that are there, and from small fits with methods that have none.
+    First prints the number of fits and an estimate of their time, from existing
+    results and small fits.
     """
     from rich.console import Console
 
@@ -99,7 +99,7 @@ def run_grid(
 
 @app.command("list")
 def list_cells(file: File, results: Folder = None, root: Root = None, quick: Quick = False) -> None:
-    """List the cells of a grid, and which of them are done."""
+    """List the cells of a grid and their state."""
     from rich.console import Console
 
     from modalhash.experiments import Results, make_plan
@@ -138,10 +138,10 @@ def report(
     latex: Annotated[bool, typer.Option("--latex", help="LaTeX (booktabs) instead of Markdown.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
 ) -> None:
-    """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted.
+    """Print mAP (mean ± standard deviation over seeds) on learned, hashed and unseen databases, without fitting.
 
     Arrows mark rows that differ significantly from the first, or from --against: a paired
-    randomisation test over queries, corrected by Holm for all tests on a data set.
+    randomisation test over queries with Holm correction for each data set.
 
     [bold]Examples[/bold]
 
@@ -184,7 +184,7 @@ def report(
 
 
 def draw_study(study: Study, against: str, folder: Path, *, latex: bool, shown_in: Path | None) -> list[str]:
-    """Draw the curves of a data set into a file of the folder; return the lines of the report that show it."""
+    """Draw the curves of a data set into the folder; return the lines of the report that include it."""
     from modalhash.core.files import write_atomically
     from modalhash.experiments import curve_figure
 
@@ -210,7 +210,7 @@ def pack_results(
         bool, typer.Option(help="Keep curves and the average precision of every query; a tenth of the size without.")
     ] = True,
 ) -> None:
-    """Put a folder of results into one small file, e.g. to commit it."""
+    """Pack a folder of results into one small file, e.g. to commit it."""
     from modalhash.core.files import write_atomically
     from modalhash.experiments import pack
 
@@ -226,7 +226,7 @@ def unpack_results(
     file: Annotated[Path, typer.Argument(help="A file that `pack` made.")],
     folder: Annotated[Path, typer.Argument(help="Folder to write the results into, e.g. to go on measuring.")],
 ) -> None:
-    """Write the folder of results that a packed file was made of."""
+    """Unpack a file of results into a folder."""
     from modalhash.experiments import unpack
 
     try:
@@ -237,7 +237,7 @@ def unpack_results(
 
 @app.command("keys")
 def keys() -> None:
-    """Say what may stand in a grid file."""
+    """List the keys of a grid file."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -251,7 +251,7 @@ def keys() -> None:
 
 
 def open_grid(file: Path) -> Grid:
-    """Read a grid; ``module:Class`` may be a module in the current folder too, what is installed comes first."""
+    """Read a grid; ``module:Class`` may be a module in the current folder."""
     from modalhash.experiments import load_grid
 
     import_from_here()
@@ -259,19 +259,17 @@ def open_grid(file: Path) -> Grid:
 
 
 def default_folder(file: Path) -> Path:
-    """Return the default folder of a grid's results."""
     return Path("results") / file.stem
 
 
 def names_in(text: str) -> list[str]:
-    """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def show_plan(
     console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool
 ) -> Estimates:
-    """Say how much there is to do, how long it will take and what cannot be done; return the estimates."""
+    """Print the number of cells, the expected time and missing data; return the estimates."""
     from modalhash.experiments import Estimates, describe_plan
 
     for name, cells in plan.by_grid.items():
@@ -289,7 +287,6 @@ def show_plan(
 
 
 def show_missing_data(console: Console, plan: Plan) -> None:
-    """Name the data sets that are absent or could not be read."""
     from rich.markup import escape
 
     for name, how in plan.absent.items():
@@ -300,7 +297,7 @@ def show_missing_data(console: Console, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def resumable(console: Console, results: Results) -> Iterator[None]:
-    """End cleanly on Ctrl-C or SIGTERM, and say where everything measured so far is."""
+    """Exit cleanly on Ctrl-C or SIGTERM, and print where the results are."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as stopped:
@@ -320,7 +317,7 @@ def measure_plan(
     jobs: int,
     retry: bool,
 ) -> int:
-    """Run what is missing under a bar and return how many cells failed."""
+    """Measure missing cells with a progress bar; return the number of failed cells."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from modalhash.experiments import record, run_cells, spoken

@@ -1,4 +1,4 @@
-"""``modalhash add``: items into an engine, without training."""
+"""The commands add, remove, relabel, export, encode and duplicates."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def add(
 ) -> None:
     """Add items to an engine, without training.
 
-    They are stored in portions: if the command is stopped, what it had stored
-    is there, and running it again adds the rest. Parquet files that
-    [b]modalhash encode[/b] wrote are taken in as they are, without encoding.
+    Items are stored in batches. If the command is stopped, run it again to add
+    the rest. Parquet files written by [b]modalhash encode[/b] are added without
+    encoding again.
 
-    Exit code: 0; 1 if items were left out, each with its line and the reason;
+    Exit code: 0; 1 if items were skipped, each with its line and the reason;
     2 for an error.
 
     [bold]Examples[/bold]
@@ -115,9 +115,6 @@ def add(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-# -- ``modalhash remove``: items out of an engine.
-
-
 def remove(
     engine: EngineFolder,
     ids: Annotated[
@@ -128,7 +125,7 @@ def remove(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove items from an engine: all of those named, or none if one of them is not there.
+    """Remove items from an engine. If an id does not exist, nothing is removed.
 
     [bold]Examples[/bold]
 
@@ -151,10 +148,8 @@ def remove(
         say(f"{n:,} items removed; {engine} holds {total:,}")
 
 
-# -- ``modalhash relabel``: other labels for items that are there.
-
 MAX_LABELS = 10
-"""Unknown labels that are named; --json has all of them."""
+"""Number of unknown labels printed; --json lists all."""
 
 
 def relabel(
@@ -173,21 +168,19 @@ def relabel(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give items other labels; their learned codes follow.
+    """Change the labels of items, and with them their learned codes.
 
-    A line names an item by [b]id[/b] and gives its [b]labels[/b], all of them: those
-    that it had are replaced, and an empty field takes them away. An id that is
-    in several modalities means all of them, unless the line has a [b]modality[/b].
-    Other columns are ignored, so a manifest that was exported, or trained from,
-    will do.
+    Each line has the [b]id[/b] of an item and all its new [b]labels[/b]; an empty
+    field removes them. An id means the items of all modalities with that id,
+    unless the line has a [b]modality[/b]. Other columns are ignored, so you can edit
+    an exported manifest.
 
-    An item has the code of its labels at once, as if it had been trained with
-    them, without training. Labels that the engine has not learned are stored
-    and can be filtered by; for codes they count after [b]modalhash retrain[/b]. The
-    engine may be in use: searches and services see the change with the next
-    query. If the command is stopped, run it again.
+    Items immediately get the code of their new labels, without training. Labels
+    that the engine has not learned are stored and can be used in filters; they
+    change codes only after [b]modalhash retrain[/b]. The engine may be in use; the
+    next search sees the change. If the command is stopped, run it again.
 
-    Exit code: 0; 1 if lines were left out, each with the reason; 2 for an error.
+    Exit code: 0; 1 if lines were skipped, each with the reason; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -224,7 +217,6 @@ def relabel(
 
 
 def describe_relabelled(done: Relabelled) -> list[str]:
-    """Say what became of the items, a line for each thing that a person has to know."""
     lines = [f"{done.changed:,} item{'' if done.changed == 1 else 's'} relabelled, {done.unchanged:,} were so already"]
     if done.changed:
         lines[0] += f": {done.learned:,} have the codes of their labels, {done.hashed:,} codes from their features"
@@ -242,19 +234,15 @@ def describe_relabelled(done: Relabelled) -> list[str]:
     return lines
 
 
-# -- ``modalhash export``: the items of an engine as a manifest.
-
-
 def export(
     engine: EngineFolder,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; the output by default.")] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
 ) -> None:
-    """Write all items as JSON lines: a manifest that train and add take, with kind and code of each item.
+    """Write all items as JSON lines, a manifest for train and add, with the kind and code of each item.
 
-    Codes are hexadecimal; the refinement vector, where there is one, is base64
-    of its signed bytes.
+    Codes are hexadecimal. Refinement vectors are base64 of signed bytes.
 
     [bold]Examples[/bold]
 
@@ -273,9 +261,6 @@ def export(
             sweep(temporary_files(output.absolute().parent))
             write_atomically(output, lambda file: file.writelines(line.encode() for line in lines))
             say(f"{len(opened):,} items written to {output}")
-
-
-# -- ``modalhash encode``: pictures and texts to files of codes, on as many machines as there are.
 
 
 def encode(
@@ -316,9 +301,9 @@ def encode(
 ) -> None:
     """Encode pictures and texts into Parquet files, without adding them.
 
-    One row per input, with its code or with what is wrong with it. Files that
-    are there are passed over: a command that was stopped goes on when it is run
-    again. [b]modalhash add[/b] takes the files in.
+    Each input is a row with its code or with the reason why it has none. Existing
+    files are skipped, so a stopped command continues when it is run again. Add
+    the files with [b]modalhash add[/b].
 
     Exit code: 0; 1 if inputs could not be encoded; 2 for an error.
 
@@ -363,9 +348,6 @@ def encode(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-# -- ``modalhash duplicates``: items that are in an engine twice, or nearly.
-
-
 def duplicates(
     engine: EngineFolder,
     modality: Annotated[
@@ -389,18 +371,18 @@ def duplicates(
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Group items that are the same, or nearly: copies, saved again, resized, turned, cropped, a word changed.
+    """Find duplicates and near-duplicates: copies, resized or cropped photos, texts with a word changed.
 
-    Exact groups come first: their texts or files are identical. Then near ones,
-    the surest first: their features are alike, whatever their labels are, or
-    photos show the same, mirrored, turned by quarters or cropped by up to 15 %.
-    The first run reads all photos, and keeps small copies of them in the
-    engine's folder; [b]--no-pixels[/b] compares features alone. The first item of
-    a group is the one that was added first; the others are compared with it.
+    Exact groups come first; their texts or files are identical. Near-duplicates
+    follow, most similar first: items with similar features, and photos that are
+    mirrored, rotated by quarters or cropped by up to 15 %. The first run reads all
+    photos and stores small copies in the engine's folder; [b]--no-pixels[/b] compares
+    only features. The item of a group that was added first is the reference for
+    the others.
 
-    Into a pipe or a file go lines with tabs: number of the group, exact or
-    near, likeness, modality, id, text or path. With [b]--json[/b], one JSON object
-    per group.
+    Piped output has tab-separated lines: group number, exact or near,
+    similarity, modality, id, text or path. With [b]--json[/b], one JSON object per
+    group.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""The commands info, verify, backup, restore and split of an engine, and sync with a folder of photos."""
+"""The commands info, verify, backup, restore, split and sync."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def info(
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """What an engine is made of, how many items are in it, and how good it is.
+    """Show what an engine contains, how it was trained, and its expected quality.
 
     [bold]Examples[/bold]
 
@@ -80,10 +80,10 @@ def info(
 
 
 class InfoCommand(TyperCommand):
-    """The command whose option ``--report`` may stand without a file."""
+    """Command whose option ``--report`` may be given without a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; ``--report`` before another option, or at the end, means this folder."""
+        """Replace ``--report`` without a file by ``--report .``."""
         for place in reversed([row for row, word in enumerate(args) if word == "--report"]):
             if place + 1 == len(args) or args[place + 1].startswith("-"):
                 args[place : place + 1] = ["--report", "."]
@@ -91,7 +91,7 @@ class InfoCommand(TyperCommand):
 
 
 def _write_report(engine: Engine, path: Path) -> Path:
-    """Write the page, into a folder under the name of the engine; return where it is."""
+    """Write the report, by default named after the engine; return its path."""
     from modalhash.core.files import write_atomically
     from modalhash.engine import report_page
 
@@ -138,23 +138,20 @@ def _show(facts: dict[str, Any]) -> None:
     )
 
 
-# -- ``modalhash verify``: whether an engine is sound.
-
-
 def verify(
     engine: EngineFolder,
     repair: Annotated[bool, typer.Option("--repair", help="Remove what killed processes left behind.")] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read all of an engine and say what is wrong with it.
+    """Check an engine for damage and leftover files.
 
-    Digests of all parts, the pages of the store, a checksum for every item,
-    saved pictures that are missing or that no item has, and what killed
-    processes left in the folder or beside it. The engine may be in use.
-    Damage cannot be undone: restore a backup.
+    Checks the digests of all parts, the pages of the store, the checksum of
+    every item, stored pictures that are missing or unused, and files that killed
+    processes left in or next to the folder. The engine may be in use. Damage
+    cannot be repaired: restore a backup.
 
-    Exit code: 0 if nothing is wrong any more; 1 if something is; 2 for an
+    Exit code: 0 if the engine is sound, also after --repair; 1 if not; 2 for an
     error.
 
     [bold]Examples[/bold]
@@ -191,20 +188,17 @@ def _advice(n: int, damaged: bool) -> str:
     return f"{'one finding' if n == 1 else f'{n:,} findings'}; {remedy}"
 
 
-# -- ``modalhash backup``: an engine in one archive.
-
-
 def backup(
     engine: EngineFolder,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Archive to write; compressed if it ends in .gz or .tgz.")
     ],
 ) -> None:
-    """Write an engine as it is at this moment into one archive, also while it is in use.
+    """Write a consistent snapshot of an engine to one archive, also while it is in use.
 
-    All that it consists of: model, encoders, items, and the pictures saved in
-    it. Pictures that lie elsewhere are not in it. [b]modalhash restore[/b]
-    makes an engine of it again.
+    The archive contains the model, encoders, items, and the pictures stored in
+    the engine, but not pictures stored elsewhere. [b]modalhash restore[/b]
+    restores it.
 
     [bold]Examples[/bold]
 
@@ -218,9 +212,6 @@ def backup(
     say(f"{engine} written to {file} ({file.stat().st_size / 1e6:,.1f} MB)")
 
 
-# -- ``modalhash restore``: an engine out of an archive.
-
-
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
     engine: EngineFolder,
@@ -228,9 +219,9 @@ def restore(
     store: Store = None,
     store_variable: StoreVariable = None,
 ) -> None:
-    """Make an engine of a backup. It appears when it is whole, and every file is as it was.
+    """Restore an engine from a backup, atomically.
 
-    A service that serves an engine which this one replaces follows to it.
+    A service that serves the replaced engine switches to the new one.
 
     [bold]Examples[/bold]
 
@@ -247,19 +238,15 @@ def restore(
     say(f"{engine} restored from {file}")
 
 
-# -- ``modalhash split``: one engine made into shards.
-
-
 def split(
     engine: EngineFolder,
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to make, one for each shard.")],
     trust: Trust = False,
 ) -> None:
-    """Make several engines of one, each with a share of its items, for several machines to serve.
+    """Split an engine into several with a share of its items each, to serve from several machines.
 
-    They have the same model, so that [b]modalhash ask[/b] can search them as
-    one. The first has the items that were added first. The engine stays as it
-    is.
+    They have the same model, so [b]modalhash ask[/b] can search them as one. The
+    first one gets the items that were added first. The original is not changed.
 
     [bold]Examples[/bold]
 
@@ -291,23 +278,23 @@ def sync(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make an engine agree with a folder of photos.
+    """Update an engine to match a folder of photos.
 
-    What is new is added, what changed is replaced, and items whose photo is gone
-    are dropped. Other items stay, and no photo is ever changed. Subfolders are
-    labels, as for [b]add[/b]; a photo that changed keeps the labels it has.
+    New photos are added, changed photos are replaced, and items whose photo was
+    deleted are removed. Other items stay, and photos are never changed. Subfolders
+    are labels, as for [b]add[/b]; a changed photo keeps its labels.
 
-    A photo is read if it is new, or if its size or the time of its last change is
-    another than at the last sync, so a second run takes seconds. The first run
-    takes items whose photo exists to be as they were.
+    Only photos that are new, or whose size or modification time has changed, are
+    read, so a second run takes seconds. The first run assumes that photos which
+    are already in the engine have not changed.
 
-    A folder that is missing or empty is refused if the engine has items from it:
-    a disk may not be mounted.
+    If the folder is missing or empty but the engine has items from it, sync
+    stops, because a disk may not be mounted.
 
-    With [b]--watch[/b] a photo is taken when it is the same in two looks: it may
-    still be copied at the first.
+    With [b]--watch[/b], a photo is added once two scans find it unchanged, because it
+    may still be being copied.
 
-    Exit code: 0; 1 if photos were left out, each with the reason; 2 for an error.
+    Exit code: 0; 1 if photos were skipped, each with the reason; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -340,7 +327,7 @@ def sync(
 
 
 def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[str, Any]) -> Synced:
-    """Do what there is to do; it is a change for the audit log if it changes items."""
+    """Apply a plan; record it in the audit log if it changes items."""
 
     def apply() -> Synced:
         with progress_bars() as callback:  # problems are shown at the end, below the bars
@@ -357,12 +344,12 @@ def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[s
 def _watch(
     engine: Engine, photos: Path, options: dict[str, Any], *, interval: float, allow_empty: bool, as_json: bool
 ) -> None:
-    """Look again and again until Ctrl-C; what fails for a while, such as a disk that is not mounted, is told once."""
+    """Scan repeatedly until Ctrl-C; print a temporary failure, such as an unmounted disk, only once."""
     from modalhash.engine import EmptyFolderError, EngineReplacedError, PictureTextReader
     from modalhash.store import StoreError
 
     if options["read_text"]:
-        options = {**options, "read_text": PictureTextReader()}  # which takes seconds to load, once
+        options = {**options, "read_text": PictureTextReader()}  # takes seconds to load
     compared, told, first = engine.folder_sync(photos, allow_empty=allow_empty, settle=True), "", True
     say(f"watching {photos} every {interval:g} s; Ctrl-C ends it")
     try:
@@ -392,7 +379,6 @@ def _watch(
 
 
 def _list_changes(done: Synced, *, as_json: bool) -> None:
-    """Print what would be done, a line for each item."""
     if as_json:
         return
     for what in ("added", "changed", "moved", "gone"):
@@ -401,7 +387,6 @@ def _list_changes(done: Synced, *, as_json: bool) -> None:
 
 
 def _tell(photos: Path, done: Synced, *, as_json: bool) -> None:
-    """Say what was done, and what was left out."""
     if as_json:
         names = ("added", "changed", "moved", "gone", "unchanged", "waiting")
         print_json({**{name: getattr(done, name) for name in names}, "problems": problems_as_json(done.problems)})

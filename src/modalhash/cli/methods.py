@@ -1,4 +1,4 @@
-"""``modalhash methods``: the registry as a table."""
+"""The command methods: the registry as a table, as JSON, or as the page docs/methods.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import typer
 
 from modalhash.cli.common import console, print_json
 from modalhash.methods.registry import METHODS, Method, get, outside
-
-# -- The page docs/methods.md: the map of the field, made of the registry.
 
 PAGE_COLUMNS = (
     *("name", "what it is", "year", "labels", "pairs", "modalities", "codes", "kernel", "time grows with"),
@@ -134,7 +132,7 @@ class-codes = "mine:ClassCodes"
 
 
 def page() -> str:
-    """Return the page: the map, how to construct each method, one's own, and what to cite."""
+    """Return docs/methods.md: the table of methods, their parameters, own methods, and references."""
     lines = [
         HEAD,
         *_table(PAGE_COLUMNS, [_row(method) for method in METHODS.values()]),
@@ -176,7 +174,7 @@ def _row(method: Method) -> tuple[str, ...]:
 
 
 def _call(method: Method) -> tuple[str, str]:
-    """Return how to construct a method, and the parameters beside the length of its codes."""
+    """Return a constructor call, and the parameters other than the code length."""
     parameters = inspect.signature(get(method.name)).parameters.values()
     others = [f"`{p.name}={p.default!r}`" for p in parameters if p.name not in ("n_bits", "random_state")]
     return f'`modalhash.method("{method.name}")(n_bits=32)`', ", ".join(others) or "–"
@@ -184,17 +182,17 @@ def _call(method: Method) -> tuple[str, str]:
 
 COLUMNS = ("name", "year", "supervised", "pairing", "modalities", "equations from", "what it is")
 WIDE = 120
-"""Columns of a terminal that has room for the last one."""
+"""Terminal width from which the last column is shown."""
 
 
 def methods(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the documentation.")] = False,
 ) -> None:
-    """List the methods: supervision, pairing, modalities and where the equations come from.
+    """List the methods: supervision, pairing, modalities and the source of their equations.
 
-    Methods that installed packages register (entry points [b]modalhash.methods[/b]) are listed after
-    modalhash's own. Any other is given to commands as [b]module:Class[/b].
+    Methods registered by installed packages (entry points [b]modalhash.methods[/b])
+    follow modalhash's own. Commands also accept any other as [b]module:Class[/b].
 
     [bold]Examples[/bold]
 
@@ -202,8 +200,8 @@ def methods(
 
     modalhash methods --json | jq '.[] | select(.pairing == "none") | .name'
 
-    With --json every method also has its parameters with their defaults and what
-    [b]modalhash tune[/b] searches of them.
+    With --json, every method also has its parameters with their defaults, and those
+    that [b]modalhash tune[/b] searches.
     """
     if markdown:
         pass
@@ -239,20 +237,19 @@ def _cells(method: Method) -> tuple[str, ...]:
 
 
 def _facts(method: Method) -> dict[str, Any]:
-    """Return the row of a method with all that its class says of itself."""
     cls = get(method.name)
     parameters = inspect.signature(cls).parameters.values()
     return {
         **asdict(method),
         "reimplementation": method.reimplementation,
         "max_modalities": cls.max_modalities,
-        "takes_dask_arrays": getattr(cls, "distributed", False),  # one outside may have the interface alone
+        "takes_dask_arrays": getattr(cls, "distributed", False),  # may be missing in external methods
         "parameters": {one.name: _plain(one.default) for one in parameters},
     }
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as JSON has it; what it has no word for, as text."""
+    """Return a default as a JSON value, or as text."""
     if value is inspect.Parameter.empty:
         return None
     return value if isinstance(value, bool | int | float | str | list | dict | None) else str(value)

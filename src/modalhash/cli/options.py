@@ -1,4 +1,4 @@
-"""What ``train`` and ``check`` are told alike: sources, method, encoders, labels."""
+"""Options shared by several commands: sources, encoders, labels, methods, parameters and data sets."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 
-# -- Options in groups: a command takes a few dataclasses, the command line has their fields.
-
-
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Make every field of the dataclasses that a command takes an option, or an argument, of the command line.
+    """Turn the fields of dataclass parameters of a command into options of the command line.
 
-    A field is declared as typer has it: ``field: Annotated[int, typer.Option(help=…)] = 3``.
+    Fields are declared as for typer: ``field: Annotated[int, typer.Option(help=…)] = 3``.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -62,14 +59,14 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
 
 
 class Quality(StrEnum):
-    """Which encoders are taken where none is named."""
+    """Default encoders."""
 
     fast = "fast"
     best = "best"
 
 
 class Labels(StrEnum):
-    """Which labels are learned from."""
+    """Labels to learn from."""
 
     given = "given"
     folders = "folders"
@@ -78,7 +75,7 @@ class Labels(StrEnum):
 
 
 class LearnFrom(StrEnum):
-    """Which items are learned from."""
+    """Items to learn from."""
 
     training = "training"
     all = "all"
@@ -140,8 +137,6 @@ LearnFromItems = Annotated[
 ]
 
 
-# -- Methods and their parameters as several commands take them: ``--method a,b --param a.x=1 --params FILE``.
-
 Params = Annotated[
     list[Path] | None,
     typer.Option(
@@ -154,7 +149,7 @@ Params = Annotated[
 
 
 def names_in(text: str) -> list[str]:
-    """Parse names of methods that are separated by commas; modules in the current folder may be imported then."""
+    """Parse method names separated by commas; ``module:Class`` allows imports from the current folder."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise ValueError(f"--method {text!r}: expected names separated by commas, e.g. amsh,rlh")
@@ -168,7 +163,7 @@ def names_in(text: str) -> list[str]:
 def method_parameters(
     methods: Sequence[str], param: Iterable[str] | None, files: Iterable[Path] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the parameters of each method, those of files first; what no method has is an error."""
+    """Return the parameters of each method, from files and then ``--param``; raise for unknown ones."""
     from modalhash.experiments import check_parameters, read_parameters
 
     found: dict[str, dict[str, Any]] = {method: {} for method in methods}
@@ -186,7 +181,7 @@ def method_parameters(
 
 
 def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> dict[str, dict[str, Any]]:
-    """Sort ``{"amsh.ridge": value}`` by method; without a method before it, the name belongs to the only one."""
+    """Group ``{"amsh.ridge": value}`` by method; a name without a method belongs to the only one."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         method, _, name = key.rpartition(".")
@@ -202,9 +197,9 @@ def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> di
 def parameters_of_one(
     method: str | None, param: Iterable[str] | None, files: Iterable[Path] | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the method and its parameters; a file of one method's parameters names the method where nothing else does.
+    """Return the method and its parameters; by default the method is the only one in the parameter files.
 
-    What ``--param`` gives is not checked here: an engine knows more of it than the name.
+    ``--param`` is checked by the engine.
     """
     given = key_any(param, "--param")
     if not files:
@@ -219,11 +214,8 @@ def parameters_of_one(
     return method, method_parameters([method], None, files)[method] | given
 
 
-# -- The data set of a research command: which one, which of its modalities, and how its files are read.
-
-
 class ScenarioName(StrEnum):
-    """What is done to the training items: each is a function of :mod:`modalhash.data` of the same name."""
+    """Scenarios for the training items; functions of :mod:`modalhash.data` with the same name."""
 
     paired = "paired"
     unpaired = "unpaired"
@@ -258,14 +250,13 @@ class DataOptions:
     read_seconds: ReadSeconds = None
 
     def open(self) -> Dataset:
-        """Read the data set, which must have labels, and take the modalities."""
         data = open_dataset(self.dataset, self.root, file_mapping(self.mapping))
         check_labels(data, self.dataset)
         return data.only(*self.modalities.split(",")) if self.modalities else data
 
 
 def check_labels(data: Dataset, name: str) -> None:
-    """Refuse a data set without labels; where a variable of the file may have them, show how to say so."""
+    """Raise for a data set without labels; suggest a ``--map`` if a variable may contain them."""
     if data.labels or not data.features:
         return
     from modalhash.data import guess_mapping

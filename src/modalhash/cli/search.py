@@ -1,4 +1,4 @@
-"""``modalhash search``: a query, or many from a pipe."""
+"""The command search: one query, or many from a pipe."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions
 
 BATCH = 256
-"""Piped queries that are searched together."""
+"""Number of piped queries searched together."""
 
 
 class SearchKind(StrEnum):
-    """Where a code comes from."""
+    """Kind of code."""
 
     learned = "learned"
     hashed = "hashed"
@@ -84,17 +84,16 @@ def search(
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
 
-    Codes find the items, refinement vectors order them; the nearest come first.
-    [b]--no-refine[/b] orders by the distance of the codes alone. Into a pipe or a file go lines with tabs: distance,
-    modality, id, text or path, labels; before them the query where there are
-    many. With [b]--json[/b], one JSON object per query.
+    Codes find the items and refinement vectors order them, nearest first;
+    [b]--no-refine[/b] orders by the distance of codes alone. Piped output has
+    tab-separated lines: distance, modality, id, text or path, labels, preceded
+    by the query if there are several. With [b]--json[/b], one JSON object per query.
 
-    A filter compares fields with [b]= != < <= > >= in[/b] and joins comparisons with
-    [b]and or not[/b] and brackets. Fields are label, modality, kind, id, text, uri, and
-    whatever else items were added with.
+    Filters compare fields with [b]= != < <= > >= in[/b], combined with [b]and or not[/b]
+    and parentheses. Fields are label, modality, kind, id, text, uri, and all other
+    fields that items were added with.
 
-    Exit code: 0; 1 if some of many queries could not be answered; 2 for an
-    error.
+    Exit code: 0; 1 if some of several queries failed; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -158,7 +157,7 @@ def search(
 
 
 def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json: bool) -> int:
-    """Search by each line of the input; return how many of them could not be searched by."""
+    """Search by each line of stdin; return the number of failed queries."""
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
     if modality not in engine.reads:
@@ -190,14 +189,13 @@ class _Answer(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A query that could not be searched by, and why."""
+    """A failed query, and why."""
 
     query: str
     reason: str
 
 
 def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOptions) -> Iterator[_Answer | _Failure]:
-    """Yield each query with its hits, or with what is wrong with it."""
     try:
         queries = engine.prepare(batch, modality=modality, asymmetric=options.asymmetric)
         found = engine.answer(queries.request(row, options) for row in range(len(batch)))
@@ -205,7 +203,7 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
         if len(batch) == 1:
             yield _Failure(batch[0], str(error))
             return
-        for query in batch:  # one of them is bad: find out which
+        for query in batch:  # find the invalid one
             yield from _answers(engine, [query], modality, options)
         return
     for row, (query, hits) in enumerate(zip(batch, found, strict=True)):
@@ -213,7 +211,6 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
 
 
 def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
-    """Print the hits of a query, and before them what should be known about it."""
     query, hits, queries, row = answer
     message, read_as = queries.message(row), queries.words_read_as(row)
     if as_json:

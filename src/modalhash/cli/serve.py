@@ -1,4 +1,4 @@
-"""``modalhash serve``: an engine over HTTP, with a page."""
+"""The commands serve, tokens and ask."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from modalhash.serve import Settings
 
 
-# -- ``modalhash tokens``: the file of tokens that a service lets in, each with a name and a role.
-
 tokens = typer.Typer(no_args_is_help=True, help="Make, rotate, list and remove the tokens of a service.")
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Holds digests only; `modalhash serve --tokens FILE`.")]
 Name = Annotated[str, typer.Argument(help="Whose token it is; the audit log names it.")]
 
 
 class RoleName(StrEnum):
-    """What the holder of a token may do."""
+    """Permissions of a token."""
 
     read = "read"
     write = "write"
@@ -48,7 +46,7 @@ def add(
     ] = RoleName.read,
     days: Annotated[float | None, typer.Option(min=0.001, help="How long it is valid; for ever by default.")] = None,
 ) -> None:
-    """Make a token and print it: the file keeps only its digest, so it cannot be shown again.
+    """Create a token and print it. The file stores only its digest, so it cannot be shown again.
 
     [bold]Examples[/bold]
 
@@ -72,7 +70,7 @@ def rotate(
         float, typer.Option(min=0, help="How long the old token stays valid; 0 ends it at once.")
     ] = 1.0,
 ) -> None:
-    """Make a new token for a name and print it; the old one ends after some time. A service that runs follows."""
+    """Create a new token for a name and print it; the old one stays valid for --overlap-days."""
     from modalhash.serve import read_tokens, rotate as rotated, write_tokens
 
     secret, tokens = rotated(read_tokens(file), name, overlap_days=overlap_days)
@@ -82,7 +80,7 @@ def rotate(
 
 @tokens.command()
 def remove(file: TokenFile, name: Name) -> None:
-    """End all tokens of a name, and the page's cookies that stand for them, at once."""
+    """Revoke all tokens of a name, and their cookies, immediately."""
     from modalhash.serve import read_tokens, write_tokens
 
     tokens = read_tokens(file)
@@ -95,15 +93,12 @@ def remove(file: TokenFile, name: Name) -> None:
 
 @tokens.command("list")
 def list_tokens(file: TokenFile) -> None:
-    """List names, roles and until when tokens are valid, separated by tabs."""
+    """List names, roles and expiry times, separated by tabs."""
     from modalhash.serve import read_tokens
 
     for token in read_tokens(file):
         until = "" if token.until is None else token.until.isoformat(timespec="seconds")
         typer.echo(f"{token.name}\t{token.role.name}\t{until}")
-
-
-# -- ``modalhash ask``: a search in several services at once.
 
 
 def ask(
@@ -132,13 +127,13 @@ def ask(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search several services as one: each holds a share of the items (see [b]modalhash split[/b]).
+    """Search several services as one, each with a share of the items (see [b]modalhash split[/b]).
 
-    Lines with tabs are printed: distance, modality, id, text or URL of the
-    picture, labels, service. A service that does not answer is an error,
-    unless [b]--partial[/b] allows an answer without it.
+    Prints tab-separated lines: distance, modality, id, text or URL of the
+    picture, labels, service. If a service does not answer, the search fails,
+    unless [b]--partial[/b] is given.
 
-    Exit code: 0; 1 if services are missing in the answer; 2 for an error.
+    Exit code: 0; 1 if hits of a service are missing; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -247,25 +242,25 @@ def serve(
     trust: Trust = False,
     read_only: ReadOnly = False,
 ) -> None:
-    """Serve an engine: a page to search by, and the same over HTTP.
+    """Serve an engine over HTTP, with a search page.
 
-    Prints the address of the page when it is ready. Ctrl-C stops it, after the
-    searches that are under way are answered. Items that other commands add or
-    remove meanwhile are seen. The access log, a JSON object per request, goes
-    to the output, internal errors with a trace to the error output. The
-    interface is described at [b]/docs[/b].
+    Prints the address of the page when it is ready. Ctrl-C stops it after
+    requests in flight are answered. Changes by other commands are visible
+    immediately. The access log (a JSON object per request) goes to stdout,
+    internal errors with a traceback go to stderr. The API is described at
+    [b]/docs[/b].
 
-    Only this machine can reach it unless [b]--host[/b] says otherwise, and then
-    a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
-    which other users of the machine cannot see. The page is then opened once as
-    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. Several
-    tokens, some of which may only read, are in a file: [b]--tokens[/b].
+    By default only this machine can reach the service. With another
+    [b]--host[/b] a token is required: set the variable MODALHASH_TOKEN, which
+    other users cannot see, or [b]--token[/b]. Open the page once as
+    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. For several
+    tokens with roles, use [b]--tokens[/b].
 
     With [b]--workers[/b], several processes share the port and see each other's
-    changes; limits hold for all together. SIGHUP replaces them one at a time,
-    without a failed request, and one that ends is replaced.
+    changes; limits apply to all together. A worker that ends is restarted, and
+    SIGHUP replaces all workers without a failed request.
 
-    Exit code: 0 when stopped; 2 for an error, such as a port that is in use.
+    Exit code: 0 when stopped; 2 for an error, such as a port in use.
 
     [bold]Examples[/bold]
 
@@ -314,7 +309,6 @@ def serve(
 
 
 def _serve_from_workers(n_workers: int, opener: Callable[[], Engine], settings: Settings, sock: socket) -> None:
-    """Serve from several processes until a signal to stop."""
     from modalhash.serve import page_url, run_workers
 
     if not hasattr(signal, "SIGHUP"):
@@ -323,14 +317,14 @@ def _serve_from_workers(n_workers: int, opener: Callable[[], Engine], settings: 
 
 
 def _print_address(address: str) -> None:
-    """Print the address of the page; if the output is closed, the service goes on without."""
+    """Print the address of the page; ignore a closed output."""
     with suppress(OSError):
         typer.echo(address)
 
 
 def _say_if_read(text: str) -> None:
-    """Say something, unless nobody reads the error output: that must not keep the process from ending."""
-    with suppress(OSError, ValueError, TypeError):  # no file, closed, missing: then it does not block
+    """Print to stderr; ignore a closed or blocked pipe."""
+    with suppress(OSError, ValueError, TypeError):  # not a file, closed or missing, so it cannot block
         if not select([], [sys.stderr], [], 0)[1]:
             return
     with suppress(OSError, ValueError):
@@ -338,7 +332,7 @@ def _say_if_read(text: str) -> None:
 
 
 def listen(settings: Settings, *, any_port: bool = False) -> socket:
-    """Return a socket at the host and port of the settings; with ``any_port``, at a free port if that one is taken."""
+    """Return a socket at the host and port of the settings; with ``any_port``, at a free port if it is in use."""
     from modalhash.serve import bind
 
     try:
@@ -350,7 +344,7 @@ def listen(settings: Settings, *, any_port: bool = False) -> socket:
 
 
 def serve_until_stopped(engine: Engine, settings: Settings, sock: socket, *, on_ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; ``on_ready`` is called with the address of the page."""
+    """Serve until Ctrl-C; call ``on_ready`` with the address of the page."""
     from modalhash.serve import page_url, run
 
     run(engine, settings, sock, on_ready=lambda: on_ready(page_url(sock)))

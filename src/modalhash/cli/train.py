@@ -1,4 +1,4 @@
-"""``modalhash train``: from a manifest to an engine."""
+"""The commands train and retrain."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class CodesChoice(StrEnum):
-    """Which codes the training items get."""
+    """Codes of the training items."""
 
     learned = "learned"
     hashed = "hashed"
@@ -104,25 +104,23 @@ def train(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes from pictures and texts, and make an engine that finds them.
+    """Train a search engine from pictures and texts.
 
-    A line of the manifest is one item: [b]path[/b] (of a picture, relative to
-    the manifest) or [b]text[/b], its [b]labels[/b] (separated by ; in a table),
-    and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
-    need not belong together. Lines without labels are not learned from; they
-    are found all the same. Of a folder of pictures, or a zip or tar of such, the
-    names of its subfolders are the labels, but for those that say nothing, such as
-    2019 or DCIM. Rows of a table that name pictures of such a folder, by path or
-    file name, say more about these.
+    Each line of a manifest is an item: the [b]path[/b] of a picture (relative to
+    the manifest) or a [b]text[/b], its [b]labels[/b] (separated by ; in a table),
+    and optionally [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
+    need not be paired. Items without labels are not trained on, but are searchable.
+    In a folder, zip or tar of pictures, the names of subfolders are the labels,
+    except names without meaning such as 2019 or DCIM. Table rows that name pictures
+    of such a folder, by path or file name, add fields to them.
 
-    Nothing is labelled? Then it learns from features: photos find photos, texts
-    find texts and, with encoders that put both into one space (those of the extra
-    photos, or CLIP), words find photos. Only the photos are labelled?
-    [b]--labels names[/b] gives a text without labels those whose names it contains,
-    to learn from. [b]--labels none[/b] ignores labels.
+    Without any labels, the engine learns from features: photos find photos, texts
+    find texts and, with encoders that share a space (extra 'photos', or CLIP), words
+    find photos. If only photos have labels, [b]--labels names[/b] gives texts the
+    labels whose names they contain. [b]--labels none[/b] ignores labels.
 
-    Exit code: 0; 1 if items were left out, each with its line and the reason;
-    2 if no engine was made.
+    Exit code: 0; 1 if items were skipped, each with its line and the reason;
+    2 if training failed.
 
     [bold]Examples[/bold]
 
@@ -202,7 +200,7 @@ def train(
         noted["items"] = len(engine)
         report = Reporter(callback)
         report("prepare searches", 0, 1)
-        engine.warm_up()  # what is compiled at the first use is compiled here, where one waits, and not in a search
+        engine.warm_up()  # compile now instead of at the first search
         report("prepare searches", 1, 1)
     problems = engine.problems
     with engine:
@@ -235,9 +233,6 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     if facts["labels"] == "none":
         told = "" if facts["why_no_confidence"] is None else "Without labels hits have no confidence. "
         say(f"{told}Near-duplicates: modalhash duplicates {output}")
-
-
-# -- ``modalhash retrain``: an engine trained anew from its own items, in its place.
 
 
 def retrain(
@@ -274,24 +269,24 @@ def retrain(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train an engine anew from all its items, in its place, while it is in use.
+    """Retrain an engine from all its items, in place, while it is in use.
 
-    Whatever was added or relabelled since the last training takes part: items
-    with labels are learned from, also those that were held out, the others are
-    hashed. Words and labels that are new then count. Encoders, method and code
-    length stay, unless told otherwise, and so does the seed.
+    Training includes everything added or relabelled since the last training:
+    items with labels are learned from, also those that were held out, and the
+    others are hashed. New words and labels then count. Encoders, method, code
+    length and seed stay the same unless options change them.
 
-    Searches go on in the old engine until the new one is whole and takes its
-    place in one step; a service follows by itself. What others add, remove or
-    relabel meanwhile is in the new engine too. If the command is killed, the old
-    engine is there as it was; the next command that opens it removes what was
-    left. It takes as long as training, and room for a second engine.
+    The old engine answers searches until the new one replaces it atomically;
+    services switch to it. Items added, removed or relabelled meanwhile are in the
+    new engine too. If the command is killed, the old engine is unchanged, and the
+    next command that opens it removes leftover files. Retraining takes as long as
+    training, and disk space for a second engine.
 
-    An item whose picture is gone cannot have a code of the new model: without
-    [b]--drop-missing[/b] nothing is changed and these items are listed. An engine
-    of given features (a data set without pictures or texts) cannot be retrained.
+    Items whose picture is missing cannot be encoded: they are listed and nothing is
+    changed, unless [b]--drop-missing[/b] is given. An engine of given features (a
+    data set without pictures or texts) cannot be retrained.
 
-    Exit code: 0; 1 if items were left out, each with the reason; 2 if nothing was
+    Exit code: 0; 1 if items were dropped, each with the reason; 2 if nothing was
     changed.
 
     [bold]Examples[/bold]
