@@ -141,7 +141,7 @@ def nothing_usable(folder: Path) -> tuple[str, ...]:
 
 
 ROWS = [
-    Messy("nothing wrong", nothing_wrong, "Nothing is wrong with it.", 0),
+    Messy("nothing wrong", nothing_wrong, "No problems found.", 0),
     # labels
     Messy(
         "labels of photos in small letters, of texts with capitals",

@@ -59,7 +59,7 @@ def test_quality_fast_and_a_named_encoder(items, tmp_path):
     assert done.exit_code == 0, done.output
     pictures, texts = done.stderr.splitlines()[:2]
     assert "image: image (built in" in pictures
-    assert texts == "text: as --encoder says"
+    assert texts == "text: as given by --encoder"
 
 
 def test_clip_from_a_folder(items, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_an_interrupt_keeps_what_was_done(run, tmp_path, monkeypatch):
     )
     stopped = run(*options)
     assert stopped.exit_code == 130
-    assert "the best so far is in p.toml, every trial in s.journal. The same command goes on." in stopped.stderr
+    assert "the best so far is in p.toml, all trials in s.journal. The same command continues." in stopped.stderr
     assert read_parameters(tmp_path / "p.toml").keys() == {METHOD}
     assert "4 trials" in run(*options).stderr
 

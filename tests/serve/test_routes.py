@@ -203,7 +203,7 @@ def test_a_picture_with_words_is_one_search(client, engine):
         ({"text": "red", "labels": ["redd"]}, 422, "did you mean 'red'"),
         ({"text": "red", "where": 3}, 422, "where"),
         ({"text": "red", "where": {}}, 422, "expected an object"),
-        ({"text": "red", "modality": "image"}, 422, "does not take texts"),
+        ({"text": "red", "modality": "image"}, 422, "does not accept texts"),
         ({"text": "red", "kind": "other"}, 422, "kind: "),
         ({"text": "red", "labels": ["x"] * 21}, 422, "labels: "),
         ({"text": "red", "path": "/etc/passwd"}, 422, "path: Extra"),

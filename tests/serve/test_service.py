@@ -112,7 +112,7 @@ def test_a_change_gives_up_after_some_replacements(engine, other):
         put(other, engine.path)
         service.engine.add([{"text": "a red ball"}])
 
-    with pytest.raises(HTTPError, match="replaced again and again"):
+    with pytest.raises(HTTPError, match="replaced repeatedly"):
         service._change(overtaken)
     service.close()
 

@@ -155,14 +155,14 @@ EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of 
 Field = Annotated[
     list[str] | None,
     typer.Option(
-        help="What the manifest calls things, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
+        help="Name of a field in the manifest, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
     ),
 ]
 Encoding = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Encoding of a manifest, e.g. [b]latin-1[/b]; found from its bytes by default.",
+        help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.",
         show_default=False,
     ),
 ]
@@ -170,7 +170,7 @@ Separator = Annotated[
     str | None,
     typer.Option(
         metavar="SIGN",
-        help="What separates the columns of a table, e.g. [b]';'[/b] or [b]'\\t'[/b]; found from its lines by default.",
+        help="Separator of columns, e.g. [b]';'[/b] or [b]'\\t'[/b]; detected by default.",
         show_default=False,
     ),
 ]
@@ -178,18 +178,18 @@ Sheet = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of skipping it.")]
 Exif = Annotated[
     bool,
     typer.Option(
         "--exif/--no-exif",
-        help="Take the fields taken, camera, lens, latitude and longitude of pictures from what their camera wrote.",
+        help="Read the fields taken, camera, lens, latitude and longitude from the EXIF data of photos.",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
 ReadText = Annotated[
     bool,
-    typer.Option("--read-text", help="Read the text in pictures, which words then find (extra ocr; about 1 s each)."),
+    typer.Option("--read-text", help="Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
@@ -197,28 +197,29 @@ Quiet = Annotated[
     typer.Option(
         "--quiet",
         "-q",
-        help="Say nothing of the progress. Also the variable MODALHASH_QUIET.",
+        help="Do not show progress. Also the variable MODALHASH_QUIET.",
         callback=lambda value: _set_variable(QUIET, "1" if value else None),
     ),
 ]
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Import a method or encoders that are not modalhash's, if the engine has some: runs their code."
+        "--trust",
+        help="Allow the engine to import methods or encoders that are not modalhash's, which runs their code.",
     ),
 ]
 
 ReadOnly = Annotated[
     bool,
-    typer.Option("--read-only", help="Write nothing into the engine's folder, which may lie on a read-only disk."),
+    typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk."),
 ]
 
 Store = Annotated[
     str | None,
     typer.Option(
         metavar="STORE",
-        help="Where the items go: [b]sqlite[/b], a file in the folder; or a PostgreSQL database, as its URL, or better "
-        "[b]postgresql[/b] for the URL in the variable. By default as in an engine that is replaced, else a file.",
+        help="Where items are stored: [b]sqlite[/b], a file in the folder; [b]postgresql[/b], the database in the "
+        "variable; or the URL of a database. By default as in the replaced engine, else sqlite.",
         show_default=False,
     ),
 ]
@@ -226,7 +227,7 @@ StoreVariable = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The environment variable that has the URL of the database; MODALHASH_DATABASE_URL by default.",
+        help="Environment variable with the URL of the database; MODALHASH_DATABASE_URL by default.",
         show_default=False,
     ),
 ]
@@ -241,8 +242,8 @@ ReadMemory = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory that the values of a file may take, e.g. [b]2GB[/b]; by default half a gigabyte, or 16 times "
-        "its size. Also the variable MODALHASH_READ_MEMORY.",
+        help="Memory limit for reading a file, e.g. [b]2GB[/b]; by default 0.5 GB or 16 times its size. Also the "
+        "variable MODALHASH_READ_MEMORY.",
         callback=lambda value: _set_variable("MODALHASH_READ_MEMORY", value),
     ),
 ]
@@ -250,7 +251,7 @@ ReadSeconds = Annotated[
     str | None,
     typer.Option(
         metavar="SECONDS",
-        help="Time that a variable of a file may take; by default a minute, and more for large files. Also the "
+        help="Time limit for reading a variable of a file; by default a minute, more for large files. Also the "
         "variable MODALHASH_READ_SECONDS.",
         callback=lambda value: _set_variable("MODALHASH_READ_SECONDS", value),
     ),
@@ -262,9 +263,8 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="ROLE=VARIABLE",
-        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are "
-        "not recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
-        "repeated.",
+        help="Role of a variable in a file that is not recognised, e.g. [b]--map image=I_tr --map labels=L_tr[/b]; "
+        "[b]image=I[/b] means I_tr and I_te. Also labels.image, ids, class_names, is_train; may be repeated.",
         show_default=False,
     ),
 ]
@@ -284,10 +284,10 @@ def file_mapping(texts: Iterable[str] | None) -> dict[str, Any]:
         if modality and role in ("labels", "ids"):
             of_role = mapping.setdefault(role, {})
             if not isinstance(of_role, dict):
-                raise ValueError(f"--map {key}={text}: {role} were given for all modalities before")
+                raise ValueError(f"--map {key}={text}: {role} are already given for all modalities")
             of_role[modality] = value
         elif isinstance(mapping.get(key), dict):
-            raise ValueError(f"--map {key}={text}: {key} were given by modality before")
+            raise ValueError(f"--map {key}={text}: {key} are already given by modality")
         else:
             mapping[key] = value
     return mapping
@@ -301,7 +301,7 @@ def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
         if not key or not value:
             raise ValueError(f"{option} {text!r}: expected key=value")
         if key in values:
-            raise ValueError(f"{option} {text!r}: {key} was given before, as {values[key]!r}")
+            raise ValueError(f"{option} {text!r}: {key} is already {values[key]!r}")
         values[key] = value
     return values
 
@@ -376,7 +376,9 @@ def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | 
             return read(name)
         except ReadError as error:
             if mapping is not None and error.mapping and (line := command_with(error.mapping)):
-                error.add_note(f"If the variables are what their names and shapes suggest, this reads it:\n  {line}")
+                error.add_note(
+                    f"If the names and shapes of the variables are what they seem, this command reads it:\n  {line}"
+                )
             raise
     return load_dataset(name, root)  # its error lists the names
 
@@ -400,13 +402,13 @@ def check_drawing(path: Path) -> None:
 
     kinds = (".svg", ".png", ".pdf")
     if path.suffix.lower() not in kinds:
-        raise ValueError(f"{path}: curves are drawn as {', '.join(kinds)}; expected a name that ends so")
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(kinds)}")
     require("matplotlib", extra="plot", why="drawing curves")
     if path.is_dir():
-        raise IsADirectoryError(f"{path}: a folder; expected the name of a file")
+        raise IsADirectoryError(f"{path} is a folder; expected a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"{path}: the folder {path.parent} is not writable; take another one")
+        raise PermissionError(f"{path}: the folder {path.parent} is not writable; choose another one")
 
 
 class Commands(TyperGroup):
@@ -528,7 +530,7 @@ def describe_named_labels(facts: dict[str, Any]) -> list[str]:
         shown = "; ".join(f"{label!r} {n:,} times, as by {word!r}" for label, (word, n) in found["examples"].items())
         lines.append(
             f"{found['labelled']:,} of {found['texts']:,} {modality} items without labels name {found['labels']:,} "
-            f"labels, which were learned from and not stored{': ' + shown if shown else ''}"
+            f"labels, which are used in training but not stored{': ' + shown if shown else ''}"
         )
     return lines
 

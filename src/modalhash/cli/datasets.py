@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Data sets: list those known, look into one, convert official distributions, make other features.",
+    help="List and inspect data sets, convert official distributions, and compute other features.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-Root = Annotated[
-    Path | None, typer.Option(help="Folder that holds the data sets; by default $MODALHASH_DATA, else ./data.")
-]
+Root = Annotated[Path | None, typer.Option(help="Folder of the data sets; by default $MODALHASH_DATA, else ./data.")]
 
 
 @app.command("list")
@@ -147,7 +145,7 @@ def _show_about(about: dict[str, Any]) -> None:
         here = f"yes: {about['found']}"
     else:
         some = " or any other file of arrays there" if about["any_file"] else ""
-        here = f"no; looked for {', '.join(about['files'])}{some}. --root or $MODALHASH_DATA says where else"
+        here = f"no; looked for {', '.join(about['files'])}{some}. Set another folder with --root or $MODALHASH_DATA"
     for title, text in (
         (about["name"], about["title"]),
         ("items", about["items"]),
@@ -218,7 +216,7 @@ def _contents(dataset: Dataset) -> dict[str, Any]:
 
 @app.command()
 def convert(
-    name: Annotated[str, typer.Argument(help="A data set that `modalhash datasets list` says how to convert.")],
+    name: Annotated[str, typer.Argument(help="A data set with a converter; see `modalhash datasets list`.")],
     source: Annotated[Path, typer.Argument(help="Folder with the unpacked official archives.")],
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
     option: Annotated[
@@ -247,14 +245,11 @@ def convert(
 def encode(
     name_or_path: Annotated[str, typer.Argument(help="A data set with captions or pictures: its name, or a file.")],
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
-    modality: Annotated[str, typer.Option(help="Whose features are made anew.")] = "image",
-    encoder: Annotated[
-        str,
-        typer.Option(help=""),
-    ] = "",
-    files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
+    modality: Annotated[str, typer.Option(help="The modality to encode.")] = "image",
+    encoder: Annotated[str, typer.Option(help="As for `modalhash train`; by default image or tfidf.")] = "",
+    files: Annotated[Path | None, typer.Option(help="Folder or zip archive of the pictures.")] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+        bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
     ] = False,
     root: Root = None,
     read_memory: ReadMemory = None,

@@ -46,7 +46,7 @@ def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, se
 
     photos = photos.expanduser()
     if not photos.exists():  # train would take it for the name of a data set
-        raise FileNotFoundError(f"{photos}: there is no such folder; give a folder of photos, or a zip of them")
+        raise FileNotFoundError(f"{photos} does not exist; expected a folder or a zip of photos")
     source, target = str(photos), folder / ENGINE
     chosen = [] if quality is None else ["--quality", str(quality)]
     print_command(out, ["train", source, "-o", str(target), "--labels", "none", *chosen, *other_options(bits, seed)])
@@ -64,8 +64,8 @@ def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, se
         )
     show_problems(engine.problems, [source])
     out.print(
-        f"[bold]{len(engine):,} photos[/bold] in codes of {engine.n_bits} bits, learned from what they show: no label, "
-        "no text, and no name of a folder."
+        f"[bold]{len(engine):,} photos[/bold] with codes of {engine.n_bits} bits, learned from their content alone, "
+        "without labels, texts or folder names."
     )
     _try_words(out, engine, photos)
     return engine
@@ -75,7 +75,7 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
     """Show hits for words that suit the photos, or for a photo if no word does."""
     words = engine.config.get("examples", [])
     if words:
-        out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work as well.")
+        out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work too.")
         for word in words[:N_WORDS]:
             out.print()
             print_command(out, ["search", str(engine.path), word, "-k", str(N_PHOTO_HITS)])
@@ -83,9 +83,9 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
         return
     first = str(engine.get(next(iter(engine.items())).id).uri)
     if getattr(engine.encoders["image"], "space", None) is None:
-        out.print("The encoder of --quality fast understands no words; best does. A photo finds others like it:")
+        out.print("The encoder of --quality fast cannot search by words; best can. A photo finds similar ones:")
     else:
-        out.print("No everyday word clearly suits them, but you may try some. A photo finds others like it:")
+        out.print("No common word clearly matches them, but you can try some. A photo finds similar ones:")
     out.print()
     print_command(out, ["search", str(engine.path), "--image", os.path.relpath(first), "-k", str(N_PHOTO_HITS)])
     _print_hits(out, [str(hit.uri) for hit in engine.search(image=first, k=N_PHOTO_HITS)], photos)
@@ -160,27 +160,26 @@ class Data(StrEnum):
 
 def demo(
     data: Annotated[
-        Data, typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features: the table alone.")
+        Data,
+        typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features (prints only the table)."),
     ] = Data.openmoji,
     photos: Annotated[
         Path | None,
-        typer.Option(help="A folder of your own photos, or a zip of them, instead of the emoji; they need no labels."),
+        typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where pictures, manifest and engine go.")] = Path("demo"),
-    bits: Annotated[
-        str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
-    ] = "auto",
+    folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
+    bits: Annotated[str, typer.Option(help="Length of the codes; [b]auto[/b] chooses it from the labels.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     quality: Annotated[
         Quality | None,
         typer.Option(
-            help="Encoders. [b]fast[/b]: built in; it counts words and understands no others.",
-            show_default="best; for photos the best that is installed",
+            help="Encoders. [b]fast[/b] is built in and matches only known words.",
+            show_default="best; for photos the best installed",
         ),
     ] = None,
-    serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
-    port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
+    serve: Annotated[bool, typer.Option(help="Serve the page at the end, until Ctrl-C.")] = True,
+    port: Annotated[int, typer.Option(help="Port of the page; a free one if it is in use.", min=0, max=65535)] = 8000,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again instead of reusing the engine.")] = False,
 ) -> None:
     """Train on pictures and names of emoji that are not paired, then measure, search, and serve a page.
 
@@ -201,7 +200,7 @@ def demo(
     """
     out, n_bits = console(), bits_or_auto(bits)
     if photos is not None and data is Data.generated:
-        raise ValueError("--photos and --data generated exclude each other; give one of them")
+        raise ValueError("--photos and --data generated exclude each other; use one of them")
     if data is Data.generated:
         _measure_generated(out, bits=64 if n_bits == "auto" else n_bits, seed=seed)
         return
@@ -234,8 +233,8 @@ def show(
         write_atomically(folder / DONE, json.dumps(done, indent=1).encode())
     out.print(f"{describe_codes(engine.info())}\n")
     out.print(
-        "It has learned from all pictures and texts. How well does that work for new ones? The same, learned from four "
-        "fifths of them and asked with the others:"
+        "The engine has learned from all pictures and texts. To estimate how well it works for new ones, the same "
+        "model is trained on four fifths of them and queried with the rest:"
     )
     out.print(_table(measured))
     _explain(out)
@@ -294,10 +293,9 @@ def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) ->
     n, n_labels = sets.total(), len({label for labels in sets for label in labels})
     alone = sum(count == 1 for count in sets.values())
     out.print(
-        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] of emoji, their names and keywords, each in an order "
-        f"of its own. They have {n_labels} labels: groups, subgroups, and words of keywords that at least {SHARED_BY} "
-        "emoji share. Nothing else that is learned from tells which text belongs to which picture. "
-        f"{alone:,} of the {n:,} have a set of labels that no other emoji has."
+        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] (names and keywords) of emoji, shuffled separately. "
+        f"They have {n_labels} labels: groups, subgroups, and keywords that at least {SHARED_BY} emoji share. Only the "
+        f"labels connect texts and pictures; {alone:,} of the {n:,} emoji have a unique set of labels."
         f"\n[dim]{openmoji_attribution()}[/dim]\n"
     )
     return manifest
@@ -318,11 +316,11 @@ def _take_up(
         return None, None
     if engine is None or engine.config["model"] != done["model"]:
         if not fresh:
-            out.print("[dim]items, sources or versions are not those of the last run: it is trained anew[/dim]")
+            out.print("[dim]items, sources or versions have changed since the last run: training again[/dim]")
         return None, None
     out.print(
-        f"taken up as trained {engine.config['created']}: items, sources and versions are the same; "
-        "[dim]modalhash demo --fresh trains anew[/dim]"
+        f"reusing the engine trained {engine.config['created']}: items, sources and versions are the same; "
+        "[dim]modalhash demo --fresh trains again[/dim]"
     )
     return engine, done["measured"]
 
@@ -405,7 +403,7 @@ def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
     parts = unpaired(dataset, seed=seed).parts()
     training = parts.training
     sizes = " and ".join(f"{n:,} {name}s" for name, n in training.sizes.items())
-    out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
+    out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled separately.")
     with progress_bars(out) as callback:
         model = RLH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
         model.fit(training.features, training.labels, callback=callback)
@@ -430,9 +428,9 @@ def _table(measured: Measured) -> Table:
 
 def _explain(out: Console) -> None:
     out.print(
-        "Queries are new items, hashed from their features. The database is [bold]learned[/bold]: coded from its "
-        "labels; [bold]hashed[/bold]: the same items, coded from their features alone; or [bold]unseen[/bold]: new "
-        "items, coded from features. Papers report the first; a builder gets the last."
+        "Queries are new items, hashed from their features. Databases: [bold]learned[/bold] codes come from labels; "
+        "[bold]hashed[/bold] codes of the same items come from features alone; [bold]unseen[/bold] are new items, "
+        "coded from features. Papers report the first; applications get the last."
     )
 
 
@@ -463,7 +461,7 @@ def _serve(out: Console, engine: Engine, port: int, about: dict[str, Any]) -> No
     print_command(out, ["serve", str(engine.path)])
     with listen(settings, any_port=True) as sock:
         if port and sock.getsockname()[1] != port:
-            out.print(f"[dim]port {port} is taken; another one is used[/dim]")
+            out.print(f"[dim]port {port} is in use; using another one[/dim]")
         serve_until_stopped(
             engine,
             settings,

@@ -34,7 +34,7 @@ class MethodOptions:
         list[str] | None,
         typer.Option(
             metavar="METHOD.NAME=VALUE",
-            help="A parameter, e.g. [b]amsh.ridge=0.1[/b], or [b]ridge=0.1[/b] of a single method; may be repeated.",
+            help="A parameter, e.g. [b]amsh.ridge=0.1[/b], or [b]ridge=0.1[/b] for a single method; may be repeated.",
         ),
     ] = None
     params: Params = None
@@ -63,19 +63,19 @@ class OutputOptions:
         typer.Option(
             metavar="FOLDER",
             help="Write DATA.json (every run and query), DATA.csv, DATA.tex and, with the extra [b]plot[/b], DATA.svg "
-            "(curves) there.",
+            "(curves) to this folder.",
         ),
     ] = None
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of --out that are there.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Every single run, as JSON.")] = False
-    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False
-    latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table (booktabs).")] = False
-    output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of --out.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print every single run as JSON.")] = False
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")] = False
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None
 
     def check(self) -> None:
         """Raise for options that exclude each other or cannot be written."""
         if self.as_json + self.markdown + self.latex > 1:
-            raise ValueError("take one of --json, --markdown and --latex")
+            raise ValueError("use only one of --json, --markdown and --latex")
         if self.curves is not None:
             check_drawing(self.curves)
 
@@ -89,7 +89,7 @@ class OutputOptions:
             stem = re.sub(r"[^\w.+-]", "-", name)
             files = {kind: self.out / f"{stem}.{kind}" for kind in ("json", "csv", "tex", *(["svg"] if drawn else []))}
             if there := [str(path) for path in files.values() if path.exists() and not self.overwrite]:
-                raise FileExistsError(f"{', '.join(there)}: there already; take another --out, or --overwrite")
+                raise FileExistsError(f"{', '.join(there)}: already exists; choose another --out, or use --overwrite")
             self.out.mkdir(parents=True, exist_ok=True)
         if self.curves is not None:
             files[self.curves.suffix.lower().removeprefix(".")] = self.curves
@@ -145,7 +145,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
     def keep(found: MethodComparison) -> None:
         if files:
             write(found, files)
-            say(f"not all was measured; what was is in {', '.join(map(str, files.values()))}")
+            say(f"stopped before all was measured; the results so far are in {', '.join(map(str, files.values()))}")
 
     from modalhash.experiments import compare_methods
 
@@ -206,30 +206,33 @@ class TuneOptions:
     """Search space, and how trials are scored."""
 
     method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "rlh"
-    budget: Annotated[int, typer.Option(min=1, help="Trials, those of earlier runs of the study included.")] = 50
+    budget: Annotated[
+        int, typer.Option(min=1, help="Number of trials, including those of earlier runs of the study.")
+    ] = 50
     space: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=SPACE",
-            help="The values of a parameter to search, in addition to those that the method searches by itself: "
-            "[b]ridge=log:1e-4:10[/b], linear:0:1, int:1:20, logint:64:4096, [b]kernel=choice:rbf|none[/b]; may be "
-            "repeated.",
+            help="Search space of a parameter, in addition to the method's own: [b]ridge=log:1e-4:10[/b], linear:0:1, "
+            "int:1:20, logint:64:4096, [b]kernel=choice:rbf|none[/b]; may be repeated.",
             show_default=False,
         ),
     ] = None
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A parameter that is not searched; may be repeated."),
+        typer.Option(metavar="NAME=VALUE", help="A fixed parameter; may be repeated."),
     ] = None
     params: Params = None
     bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 32
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the training items, each held out once.")] = 3
+    folds: Annotated[int, typer.Option(min=2, help="Number of cross-validation folds.")] = 3
     database: Annotated[
         Database,
-        typer.Option(help="What held-out items search: each other, or the items learned from, hashed or learned."),
+        typer.Option(
+            help="Database of held-out queries: each other (unseen), or the training items, hashed or learned."
+        ),
     ] = Database.unseen
     protocol: Annotated[str, typer.Option(help="A preset (amsh, bmc, …) or e.g. 'mAP@50 ties=stable'.")] = ""
-    seed: Annotated[int, typer.Option(min=0, help="Of the folds, the method and the search.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the method and the search.")] = 0
 
 
 @with_option_groups
@@ -239,13 +242,13 @@ def tune(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Where the parameters go.", show_default="DATA-METHOD.toml"
+            "--output", "-o", metavar="FILE", help="File for the parameters.", show_default="DATA-METHOD.toml"
         ),
     ] = None,
     study: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The study, which the next run goes on with.", show_default="DATA-METHOD.journal"
+            metavar="FILE", help="File of the study, which the next run continues.", show_default="DATA-METHOD.journal"
         ),
     ] = None,
     quiet: Quiet = False,
@@ -285,8 +288,8 @@ def tune(
     _check_tuned(output)
     if dataset.split is None:
         say(
-            f"{dataset.name} comes without a split: the items that `modalhash evaluate --seeds 1` draws as queries are "
-            "left out; further seeds of it ask items that were learned from here",
+            f"{dataset.name} has no split: the queries of `modalhash evaluate --seeds 1` are held out; queries of "
+            "further seeds are used for tuning",
             colour="yellow",
         )
     try:
@@ -316,7 +319,7 @@ def tune(
     except (KeyboardInterrupt, Terminated) as stopped:
         try:
             _write_tuned(tuning.found(), output)
-            say(f"stopped; the best so far is in {output}, every trial in {study}. The same command goes on.")
+            say(f"stopped; the best so far is in {output}, all trials in {study}. The same command continues.")
         except ValueError:
             say("stopped before the first trial ended")
         if isinstance(stopped, Terminated):
@@ -330,7 +333,7 @@ def tune(
     for name, value in found.parameters.items():
         say(f"  {name} = {value}")
     if not found.parameters:
-        say("  nothing that was tried is better than the defaults")
+        say("  no trial is better than the defaults")
     say(f"written: {output}; study: {study}")
     say(f"Measure it: modalhash evaluate {data.dataset} --method {names[0]} --params {output}")
 
@@ -344,9 +347,9 @@ def _check_tuned(path: Path) -> None:
     if path.suffix.lower() not in (".toml", ".json"):
         raise ValueError(f"{path}: expected a name that ends in .toml or .json")
     if path.suffix.lower() == ".json" and path.exists():
-        raise FileExistsError(f"{path}: there already; take another --output, or remove it")
+        raise FileExistsError(f"{path}: already exists; choose another --output, or remove it")
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(TUNED_HEADER):
-        raise FileExistsError(f"{path}: there already, and not written by `modalhash tune`; take another --output")
+        raise FileExistsError(f"{path}: exists, and was not written by `modalhash tune`; choose another --output")
 
 
 def _write_tuned(found: Tuned, path: Path) -> None:
@@ -356,15 +359,17 @@ def _write_tuned(found: Tuned, path: Path) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Run files, the reference first; gzip too.")],
-    qrels: Annotated[Path, typer.Option(help="The file that says what is relevant.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN RUN…", help="Run files, the reference first; may be gzipped.")
+    ],
+    qrels: Annotated[Path, typer.Option(help="File of relevance judgements.", show_default=False)],
     measures: Annotated[
         str, typer.Option(help="Separated by commas: AP, P@k, R@k, nDCG, RR; each with a cut-off @k.")
     ] = "AP,P@10,nDCG@10",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table (booktabs).")] = False,
-    output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
 ) -> None:
     """Compare TREC runs on the same queries, with the p-value of every difference.
 
@@ -382,12 +387,12 @@ def compare(
     from modalhash.evaluation import RunMeasure, compare_runs, read_qrels, read_run
 
     if as_json + markdown + latex > 1:
-        raise ValueError("take one of --json, --markdown and --latex")
+        raise ValueError("use only one of --json, --markdown and --latex")
     if len(runs) < 2:
-        raise ValueError(f"one run, {runs[0]}; expected two or more to compare")
+        raise ValueError(f"got one run, {runs[0]}; expected at least two")
     chosen = [RunMeasure.parse(text) for text in measures.split(",")]
     if twice := [path for path in runs if runs.count(path) > 1]:
-        raise ValueError(f"{twice[0]} is named twice; a run does not differ from itself")
+        raise ValueError(f"{twice[0]} is given twice; expected different runs")
     judged = read_qrels(qrels)
     names = [path.name for path in runs]
     shown = names if len(set(names)) == len(names) else [str(path) for path in runs]

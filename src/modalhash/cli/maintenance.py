@@ -49,8 +49,8 @@ def info(
         Path | None,
         typer.Option(
             metavar="[FILE]",
-            help="Write a page (HTML, to be opened in a browser, also offline): items, labels, quality on held-out "
-            "items, confidence, codes, good and bad searches. Without a name, ENGINE-report.html in this folder.",
+            help="Write an HTML report: items, labels, quality on held-out items, confidence, codes, good and bad "
+            "searches. Without a name, ENGINE-report.html in the current folder.",
         ),
     ] = None,
     trust: Trust = False,
@@ -76,7 +76,7 @@ def info(
     else:
         _show(facts)
     if report is not None:
-        say(f"The report is {report}; open it in a browser")
+        say(f"Report written to {report}; open it in a browser")
 
 
 class InfoCommand(TyperCommand):
@@ -129,7 +129,7 @@ def _show(facts: dict[str, Any]) -> None:
         out.print(line)
     out.print(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["labels"] == "none" and facts["why_no_confidence"] is not None:
-        out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
+        out.print("trained without labels: hits have no confidence, which is the probability of sharing a label")
     if facts["snapshot"] is not None:
         out.print(_describe_snapshot(facts["snapshot"]))
     megabytes = facts["bytes"] / 1e6
@@ -140,7 +140,7 @@ def _show(facts: dict[str, Any]) -> None:
 
 def verify(
     engine: EngineFolder,
-    repair: Annotated[bool, typer.Option("--repair", help="Remove what killed processes left behind.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Remove leftover files of killed processes.")] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -165,7 +165,7 @@ def verify(
     if trust:
         import_from_here()
     if not engine.parent.is_dir():
-        raise FileNotFoundError(f"{engine}: there is no such folder")
+        raise FileNotFoundError(f"{engine}: no such folder")
     noting: AbstractContextManager[dict[str, Any]] = audited("repair", engine) if repair else nullcontext({})
     with noting as noted:
         found = verify_engine(engine, repair=repair, trust=trust)
@@ -184,7 +184,7 @@ def verify(
 
 
 def _advice(n: int, damaged: bool) -> str:
-    remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes what is left over"
+    remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes leftovers"
     return f"{'one finding' if n == 1 else f'{n:,} findings'}; {remedy}"
 
 
@@ -213,9 +213,9 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive written by modalhash backup.")],
     engine: EngineFolder,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
     store: Store = None,
     store_variable: StoreVariable = None,
 ) -> None:
@@ -240,7 +240,7 @@ def restore(
 
 def split(
     engine: EngineFolder,
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to make, one for each shard.")],
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to create, one for each shard.")],
     trust: Trust = False,
 ) -> None:
     """Split an engine into several with a share of its items each, to serve from several machines.
@@ -266,11 +266,11 @@ def split(
 def sync(
     engine: EngineFolder,
     photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos.", show_default=False)],
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and follow what changes, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds from one look to the next.")] = 5.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep watching the folder until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between scans.")] = 5.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without changes.")] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Drop all items of a folder that is missing or has no pictures.")
+        bool, typer.Option("--allow-empty", help="Remove all items of a folder that is missing or has no pictures.")
     ] = False,
     read_text: ReadText = False,
     workers: Workers = None,
@@ -321,7 +321,7 @@ def sync(
         _list_changes(done, as_json=as_json)
     _tell(photos, done, as_json=as_json)
     if dry_run and not as_json:
-        say("Nothing was changed: this is what sync would do")
+        say("Dry run: nothing was changed")
     if done.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
@@ -351,7 +351,7 @@ def _watch(
     if options["read_text"]:
         options = {**options, "read_text": PictureTextReader()}  # takes seconds to load
     compared, told, first = engine.folder_sync(photos, allow_empty=allow_empty, settle=True), "", True
-    say(f"watching {photos} every {interval:g} s; Ctrl-C ends it")
+    say(f"watching {photos} every {interval:g} s; stop with Ctrl-C")
     try:
         while True:
             try:

@@ -122,7 +122,7 @@ Engine.open("engine", trust=True)  # on the command line --trust
 ```
 
 A package can register the class under a short name, which `modalhash methods` lists and which needs no trust, because
-whoever installed the package has already let it run.
+installing the package already allowed it to run.
 
 ```toml
 [project.entry-points."modalhash.methods"]

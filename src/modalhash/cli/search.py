@@ -41,42 +41,43 @@ class SearchKind(StrEnum):
 
 def search(
     engine: EngineFolder,
-    query: Annotated[str | None, typer.Argument(help="Words to search for; from the input if there are none.")] = None,
+    query: Annotated[str | None, typer.Argument(help="Words to search for; by default read from stdin.")] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
     id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
     want: Annotated[
-        list[str] | None, typer.Option(help="Modality to look in, e.g. image; repeated, or all by default.")
+        list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 20,
-    radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 20,
+    radius: Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
+        list[str] | None, typer.Option(help="Only items with this label; if repeated, with all of them.")
     ] = None,
     kind: Annotated[SearchKind | None, typer.Option(help="Only items with this kind of code.")] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            help="Only items that pass a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
+            help="Only items that match a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
         ),
     ] = None,
     refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
+        bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
     ] = True,
     hybrid: Annotated[
-        bool, typer.Option("--hybrid/--no-hybrid", help="Search words also in texts, captions and ids.")
+        bool, typer.Option("--hybrid/--no-hybrid", help="Also match words in texts, captions and ids.")
     ] = True,
     min_confidence: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Only hits that share a label with the query with at least this probability."),
+        typer.Option(min=0, max=1, help="Only hits that share a label with the query with this probability or more."),
     ] = None,
     unique: Annotated[
-        bool, typer.Option("--unique", help="Leave out near-duplicates of better hits; others take their places.")
+        bool, typer.Option("--unique", help="Replace near-duplicates of better hits by further hits.")
     ] = False,
     asymmetric: Annotated[
-        bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
+        bool,
+        typer.Option("--asymmetric", help="Re-rank by the query's real-valued projections, which is slightly better."),
     ] = False,
     modality: Annotated[
-        str | None, typer.Option(help="Modality of the query, or of --id; piped lines are texts by default.")
+        str | None, typer.Option(help="Modality of the query or of --id; text by default for piped lines.")
     ] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
@@ -135,7 +136,7 @@ def search(
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
     if given[-2:] == ["--image", "--id"]:
-        raise ValueError("got --image and --id; expected one of them, perhaps with words")
+        raise ValueError("--image and --id exclude each other; use one of them, optionally with words")
     failed = 0
     with open_engine(engine, trust=trust, read_only=read_only) as opened:
         opened.check_options(options)
@@ -175,7 +176,7 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
                 _show(answer, as_json, many=True)
         sys.stdout.flush()
     if not n:
-        raise ValueError("the input has no query; expected one per line")
+        raise ValueError("the input is empty; expected one query per line")
     return failed
 
 

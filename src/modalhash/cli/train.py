@@ -74,7 +74,7 @@ class CodesChoice(StrEnum):
 
 def train(
     manifest: Sources,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder of the new engine.")],
     bits: Bits = "auto",
     method: Method = None,
     param: Param = None,
@@ -88,14 +88,14 @@ def train(
     sheet: Sheet = None,
     labels: LabelsFrom = Labels.given,
     codes: Annotated[
-        CodesChoice, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
+        CodesChoice, typer.Option(help="Codes of the training items: from their labels, or from features alone.")
     ] = CodesChoice.learned,
     learn_from: LearnFromItems = LearnFrom.training,
     store: Store = None,
     store_variable: StoreVariable = None,
     exif: Exif = True,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
     read_text: ReadText = False,
     strict: Strict = False,
     workers: Workers = None,
@@ -168,7 +168,7 @@ def train(
     if quality is not None:
         for line in describe_quality(quality.value):
             named = line.partition(":")[0] in encoders
-            say(f"{line.partition(':')[0]}: as --encoder says" if named else line)
+            say(f"{line.partition(':')[0]}: as given by --encoder" if named else line)
     method, parameters = parameters_of_one(method, param, params)
     details = {"sources": manifest, "method": method, "labels": labels.value, "bits": bits, "seed": seed}
     with progress_bars() as callback, audited("train", output, **details) as noted:
@@ -226,7 +226,7 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     say(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["store"]["kind"] == "postgresql":
         place = facts["store"]
-        say(f"Its items are in the schema {place['schema']}; whoever opens it needs the URL in {place['variable']}")
+        say(f"Items are in the schema {place['schema']}; opening the engine needs the URL in {place['variable']}")
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["reads"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
@@ -238,31 +238,31 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
 def retrain(
     engine: EngineFolder,
     bits: Annotated[
-        str | None, typer.Option(help="Length of the codes, or [b]auto[/b].", show_default="as it is")
+        str | None, typer.Option(help="Length of the codes, or [b]auto[/b].", show_default="unchanged")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Another method: see [b]modalhash methods[/b].", show_default="as it is")
+        str | None, typer.Option(help="Another method, see [b]modalhash methods[/b].", show_default="unchanged")
     ] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
     ] = None,
     encoder: Annotated[
         list[str] | None,
-        typer.Option(help="Another encoder of a modality, e.g. [b]text=text+use[/b], as for [b]train[/b]; repeatable."),
+        typer.Option(help="Another encoder, e.g. [b]text=text+use[/b], as for [b]train[/b]; may be repeated."),
     ] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+        bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
     ] = False,
     labels: Annotated[
-        Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="as it is")
+        Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="unchanged")
     ] = None,
     codes: Annotated[
         CodesChoice | None,
-        typer.Option(help="Codes of the items learned from, as for [b]train[/b].", show_default="as it is"),
+        typer.Option(help="Codes of the training items, as for [b]train[/b].", show_default="unchanged"),
     ] = None,
     drop_missing: Annotated[
         bool,
-        typer.Option("--drop-missing", help="Leave out items whose picture cannot be read any more, and say which."),
+        typer.Option("--drop-missing", help="Drop items whose picture is missing, and list them."),
     ] = False,
     workers: Workers = None,
     trust: Trust = False,
@@ -350,7 +350,7 @@ def retrain(
 
 def _show_lost(problems: list[Problem]) -> None:
     if problems:
-        say(f"{len(problems):,} items cannot be read any more:", colour="yellow")
+        say(f"{len(problems):,} items cannot be read:", colour="yellow")
     for problem in problems[:MAX_PROBLEMS]:
         say(f"  {printable(str(problem))}")
     if len(problems) > MAX_PROBLEMS:

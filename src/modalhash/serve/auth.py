@@ -79,7 +79,7 @@ class TrustedProxies:
         try:
             self._networks = [ip_network(text, strict=False) for text in networks]
         except ValueError as error:
-            raise ValueError(f"a proxy to trust: {error}; expected an address such as 127.0.0.1") from None
+            raise ValueError(f"trusted proxy: {error}; expected an address such as 127.0.0.1") from None
 
     def __contains__(self, address: str) -> bool:
         if not self._networks:
@@ -157,7 +157,7 @@ class WrongTokens:
         return max(0.0, end - self._clock()) if count >= self._limit else 0.0
 
 
-HEADER = "# name  role  digest of the token  [valid until]; made by `modalhash tokens`, read anew when it changes\n"
+HEADER = "# name  role  digest of the token  [valid until]; written by `modalhash tokens`, reloaded when it changes\n"
 _NAME = re.compile(r"[\w.@+-]{1,64}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -199,9 +199,9 @@ def make_token(name: str, role: str, *, days: float | None = None) -> tuple[str,
         Days until it expires; by default it does not.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name {name!r} of a token; expected letters, digits and . _ @ + -, at most 64 of them")
+        raise ValueError(f"invalid token name {name!r}; expected at most 64 letters, digits and . _ @ + -")
     if role not in Role.__members__:
-        raise ValueError(f"the role {role!r} of a token; expected {', '.join(Role.__members__)}")
+        raise ValueError(f"unknown role {role!r}; expected {', '.join(Role.__members__)}")
     until = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     secret = secrets.token_urlsafe(32)
     return secret, Token(name, Role[role], digest_of(secret), until)
@@ -249,14 +249,14 @@ def rotate(tokens: Iterable[Token], name: str, *, overlap_days: float) -> tuple[
 
 def _parse_line(parts: list[str]) -> Token:
     if len(parts) not in (3, 4):
-        raise ValueError(f"{len(parts)} words; expected a name, a role, a digest and perhaps a time")
+        raise ValueError(f"{len(parts)} words; expected a name, a role, a digest and optionally a time")
     name, role, digest = parts[:3]
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name {name!r}; expected letters, digits and . _ @ + -, at most 64 of them")
+        raise ValueError(f"invalid name {name!r}; expected at most 64 letters, digits and . _ @ + -")
     if role not in Role.__members__:
-        raise ValueError(f"the role {role!r}; expected {', '.join(Role.__members__)}")
+        raise ValueError(f"unknown role {role!r}; expected {', '.join(Role.__members__)}")
     if not _DIGEST.fullmatch(digest):
-        raise ValueError("the digest is none; expected sha256: and 64 hexadecimal digits. `modalhash tokens` makes it")
+        raise ValueError("invalid digest; expected sha256: and 64 hexadecimal digits, as written by `modalhash tokens`")
     until = datetime.fromisoformat(parts[3]) if len(parts) == 4 else None
     if until is not None and until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
@@ -306,7 +306,7 @@ class Tokens:
         try:
             tokens, problems = parse_tokens(self._path.read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
-            tokens, problems = [], [f"it cannot be read ({error.strerror}); no token of it is valid"]
+            tokens, problems = [], [f"cannot be read ({error.strerror}); its tokens are not valid"]
         for problem in problems:
             log_event(f"the token file: {problem}")
         self._tokens = [*self._given, *tokens]

@@ -85,7 +85,7 @@ class ShardedClient:
         self, urls: Sequence[str], *, token: str | None = None, timeout: float = 10.0, missing: str = "error"
     ) -> None:
         if isinstance(urls, str):
-            raise TypeError(f"urls is the text {urls!r}; expected several, e.g. [{urls!r}]")
+            raise TypeError(f"urls is a string; expected a list, e.g. [{urls!r}]")
         check_number(timeout, "timeout", positive=True)
         self.missing = check_choice(missing, "missing", ("error", "partial"))
         services = [_Service(url, token, timeout) for url in urls]
@@ -133,7 +133,7 @@ class ShardedClient:
         unique : drop near-duplicates of better hits of the same service
         """
         if (text is None) == (image is None):
-            raise TypeError("search got no query, or two; expected text or image")
+            raise TypeError("expected either text or image")
         check_int(k, "k", at_least=1)
         given = {
             "text": text,
@@ -211,8 +211,8 @@ def _check_models(answers: Mapping[str, Mapping[str, Any]]) -> None:
     for url, model in others:
         if model != expected:
             raise ServiceError(
-                f"{url} has another model ({model}) than {first} ({expected}): its codes mean something else. Serve "
-                "copies of one engine"
+                f"{url} has another model ({model}) than {first} ({expected}); their codes cannot be compared. "
+                "Serve copies of one engine"
             )
 
 
@@ -244,7 +244,7 @@ class _Service:
                     hit["media"] = urljoin(f"{self.url}/", hit["media"].lstrip("/"))
             return {**answer, "hits": hits, "searched": int(answer["searched"]), "message": answer["message"]}
         except (KeyError, TypeError, ValueError):
-            raise ServiceError(f"{self.url} does not answer as a service of this version does") from None
+            raise ServiceError(f"{self.url} returned an answer that this version does not understand") from None
 
     def _post(self, path: str, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
@@ -262,7 +262,7 @@ class _Service:
                 if time.monotonic() > deadline:
                     raise TimeoutError
                 if len(content) > MAX_ANSWER_BYTES:
-                    raise ServiceError(f"{self.url} answers with more than {MAX_ANSWER_BYTES:,} bytes")
+                    raise ServiceError(f"{self.url} returned more than {MAX_ANSWER_BYTES:,} bytes")
             if 0 <= len(content) < expected:
                 raise ConnectionError(f"the answer ended after {len(content)} of {expected} bytes")
             answer = json.loads(content)
@@ -271,7 +271,7 @@ class _Service:
         except HTTPException as error:
             raise ConnectionError(f"the connection ended ({type(error).__name__})") from error
         except (json.JSONDecodeError, UnicodeDecodeError):
-            raise ServiceError(f"{self.url} is no service of modalhash: it does not answer with JSON") from None
+            raise ServiceError(f"{self.url} is not a modalhash service; its answer is not JSON") from None
         finally:
             connection.close()
         return response.status, answer if isinstance(answer, dict) else {}

@@ -20,11 +20,13 @@ from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableErro
 RETRY_SECONDS = 1
 DISK_FULL = "the disk of the service is full; nothing was changed"
 UNAVAILABLE = "the database of the service cannot be reached; nothing was changed. Try again in a moment"
-UNCERTAIN = "the database was lost while it confirmed the change, which may have happened; look before you repeat it"
+UNCERTAIN = (
+    "the connection to the database was lost during the commit; check whether the change was made before retrying"
+)
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 ROUTING_ERRORS = {
-    404: "there is no such route; the page is at /, all routes are described at /docs",
-    405: "this route does not take this method; see /docs",
+    404: "no such route; the page is at /, all routes are described at /docs",
+    405: "this route does not allow this method; see /docs",
 }
 """Messages for errors raised by Starlette."""
 
@@ -68,7 +70,7 @@ def busy_error(reason: str) -> HTTPError:
 
 
 def too_many_error(reason: str, seconds: float = RETRY_SECONDS) -> HTTPError:
-    message = f"too much from one address ({reason}); try again in {ceil(seconds)} s"
+    message = f"too many requests from one address ({reason}); try again in {ceil(seconds)} s"
     return HTTPError(429, message, {"Retry-After": str(ceil(seconds)), "Connection": "close"})
 
 

@@ -72,7 +72,7 @@ class AccessControl:
             size += len(name) + len(value)
         _check_framing(headers)
         if size > self._head_bytes:
-            raise HTTPError(431, f"the head of the request has {size:,} bytes; the limit is {self._head_bytes:,}")
+            raise HTTPError(431, f"the request headers have {size:,} bytes; the limit is {self._head_bytes:,}")
         self._check_host(headers.get(b"host", []))
         method, path = scope["method"], scope["path"]
         if path in OPEN_ROUTES:
@@ -100,8 +100,8 @@ class AccessControl:
             if name not in self._hosts:
                 raise HTTPError(
                     403,
-                    f"the request names the host {name[:100]!r}, which is none of this service's names "
-                    f"({', '.join(sorted(self._hosts))}); if it should be, start it with --allow-host",
+                    f"unknown host {name[:100]!r}; this service is {', '.join(sorted(self._hosts))}. To allow another "
+                    "name, start it with --allow-host",
                 )
 
     def _check_token(self, given: str | bytes, address: str) -> Token:
@@ -208,7 +208,7 @@ def _without_port(host: str) -> str:
 class RequestMiddleware:
     """ASGI middleware that gives each request exactly one response and one line in the log.
 
-    ``make_place`` drops the slowest upload to free a slot, and returns False if there is none.
+    ``make_place`` drops the slowest upload to free a slot, and returns whether it did.
     """
 
     def __init__(
@@ -243,9 +243,9 @@ class RequestMiddleware:
         """Raise if too many requests are in flight, in total or from one address."""
         limits = self._limits
         if self._by_address.total(address) > limits.requests_per_address:
-            raise too_many_error(f"{limits.requests_per_address} requests are under way")
+            raise too_many_error(f"{limits.requests_per_address} requests in flight")
         if self._all_under_way > limits.requests and not self._make_place():
-            raise busy_error(f"{limits.requests} requests are under way")
+            raise busy_error(f"{limits.requests} requests in flight")
 
     async def _respond(self, exchange: _ResponseRecorder, scope: Scope, receive: Receive, address: str) -> None:
         limits = self._limits
@@ -274,7 +274,7 @@ class RequestMiddleware:
     @staticmethod
     def _internal_error(number: int, error: Exception) -> Response:
         log_exception(number, error)
-        message = f"internal error; the log of the service says where, under request {number}"
+        message = f"internal error; see request {number} in the log of the service"
         return json_response({"error": message, "status": 500, "request": number}, 500)
 
     def _record(self, exchange: _ResponseRecorder, scope: Scope) -> None:

@@ -90,8 +90,8 @@ class Settings:
         TrustedProxies(self.trusted_proxies)  # raises for invalid addresses
         if self.token is not None and (len(self.token) < MIN_TOKEN_LENGTH or not _is_printable_ascii(self.token)):
             raise ValueError(
-                f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH}, letters, digits "
-                "and signs without spaces. A good one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH} printable ASCII "
+                "characters without spaces, e.g. from python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             )
 
     @property

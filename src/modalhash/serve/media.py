@@ -46,7 +46,7 @@ CONTENT_TYPES = {
 """Content types by Pillow's format name. SVG and HTML are excluded, because browsers run scripts in them."""
 THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Longest sides of thumbnails in pixels; few sizes make cache hits likely."""
-FILE_GONE = "the file of this item is no longer where it was; restore it, or remove the item"
+FILE_GONE = "the file of this item is missing; restore it, or remove the item"
 NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in CONTENT_TYPES if name != 'MPO')})"
 File: TypeAlias = Path | ArchiveMember
 DAMAGED = (
@@ -83,7 +83,7 @@ def check_picture(data: bytes, max_pixels: int) -> str:
     if not data:
         raise HTTPError(415, "image: the file is empty; send a picture")
     if is_raw(data[:HEAD_BYTES]) or is_camera_tiff(io.BytesIO(data)):  # the RAW decoder cannot be interrupted
-        raise HTTPError(415, "image: a RAW picture of a camera; send it as JPEG or PNG")
+        raise HTTPError(415, "image: a camera's RAW picture; send it as JPEG or PNG")
     with _open_picture(io.BytesIO(data)) as picture:
         _check_pixels(picture, max_pixels, 413)
         return CONTENT_TYPES[str(picture.format)]

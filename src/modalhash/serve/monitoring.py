@@ -219,9 +219,7 @@ class _State(Collector):
         for modality, n in self.items.items():
             items.add_metric([modality], n)
         yield items
-        yield GaugeMetricFamily(
-            "modalhash_requests_under_way", "Requests that are not answered yet.", value=self.under_way
-        )
+        yield GaugeMetricFamily("modalhash_requests_under_way", "Requests in flight.", value=self.under_way)
         uptime = time.monotonic() - self._started
         yield GaugeMetricFamily("modalhash_uptime_seconds", "Time since the service started.", value=uptime)
         yield from self._processes()
@@ -274,17 +272,17 @@ class Metrics:
         )
         self._seconds = Histogram(
             "modalhash_request_seconds",
-            "Time from the head of a request to its answer.",
+            "Time from the headers of a request to its response.",
             ["route"],
             buckets=SECONDS_BUCKETS,
             registry=self.registry,
         )
         self._searches = Counter(
-            "modalhash_searches_total", "Searches by what was searched for.", ["by"], registry=self.registry
+            "modalhash_searches_total", "Searches by kind of query.", ["by"], registry=self.registry
         )
         self._batches = Histogram(
             "modalhash_batch_size",
-            "Jobs that were done together, by stage.",
+            "Jobs per batch, by stage.",
             ["stage"],
             buckets=SIZE_BUCKETS,
             registry=self.registry,

@@ -21,7 +21,7 @@ from modalhash.serve.service import Service
 from modalhash.store import Comparison, FilterError, Record, all_of
 
 ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
-ItemModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
+ItemModality = Annotated[schemas.Name | None, Query(description="Needed if the id is in several modalities.")]
 N_ITEMS = 50
 MAX_VALUES = 100
 CACHE = {"Cache-Control": "private, max-age=300"}
@@ -49,12 +49,10 @@ register_url_convertor("any", AnyText())
 def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/items", response_model=schemas.ItemsResponse, responses=error_responses(), tags=["items"])
     async def items(
-        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
-        where: Annotated[
-            schemas.FilterText | None, Query(description="Only items that pass this filter, as text or as JSON.")
-        ] = None,
+        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
+        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_HITS, description="The number of items.")] = N_ITEMS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of items to skip.")] = 0,
     ) -> Response:
         """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         return json_response(await service.in_thread("items", _newest, service, modality, where, limit, offset))
@@ -180,10 +178,9 @@ def _values(service: Service, field: str, limit: int) -> dict[str, Any]:
 def _looked_for(record: Record) -> str:
     """Return where a file was expected, without folders outside the engine's parent folder."""
     uri = record.uri or ""
-    beside = uri.startswith("../")
-    if not beside and not uri.startswith("/"):
-        return f"looked for {uri} in the engine's folder"
-    return f"looked for {uri[3:]} beside the engine's folder" if beside else f"looked for {uri.rpartition('/')[2]}"
+    if uri.startswith("../"):
+        return f"expected {uri[3:]} next to the engine's folder"
+    return f"expected {uri.rpartition('/')[2]}" if uri.startswith("/") else f"expected {uri} in the engine's folder"
 
 
 def _find(service: Service, id: str, modality: str | None) -> Record:
@@ -216,9 +213,7 @@ def _store_item(engine: Engine, item: Item) -> None:
         return
     id, modality, what = item.id, item.modality, "text" if item.data is None else "image"
     if problems[0].code is ProblemCode.EXISTS:
-        raise HTTPError(
-            409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
-        )
+        raise HTTPError(409, f"an item with the id {id!r} exists in {modality!r}; remove it first, or use another id")
     unshared = problems[0].code is ProblemCode.NOT_SHARED
     raise HTTPError(422 if what == "text" or unshared else 415, f"{what}: {problems[0].reason}")
 
@@ -260,12 +255,10 @@ N_GROUPS = 50
 def add_duplicate_routes(app: FastAPI, service: Service) -> None:
     @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
     async def duplicates(
-        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
-        where: Annotated[
-            schemas.FilterText | None, Query(description="Only among items that pass this filter, as text or as JSON.")
-        ] = None,
+        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
+        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="How many groups to leave out before them.")] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of groups to skip.")] = 0,
     ) -> Response:
         """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
 

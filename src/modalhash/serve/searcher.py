@@ -275,7 +275,7 @@ class Searcher:
                 self.check_modalities(name)
             if name not in able:
                 expected = f"expected {' or '.join(map(repr, able))}" if able else "no modality does; search by id"
-                raise HTTPError(422, f"modality: {name!r} does not take {plural}; {expected}")
+                raise HTTPError(422, f"modality: {name!r} does not accept {plural}; {expected}")
             return name
         if not able:
             raise HTTPError(422, f"this engine cannot encode {plural}: it was trained on given features. Search by id")
@@ -292,7 +292,7 @@ class Searcher:
         try:
             return EncodedQuery(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
         except ValueError:  # its message may contain a local path
-            message = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
+            message = f"the content of {id!r} cannot be read, which 'asymmetric' needs; search without it"
             raise HTTPError(422, message) from None
 
     def _is_quick(self, jobs: list[SearchJob]) -> bool:

@@ -125,8 +125,8 @@ def check_exposure(settings: Settings, *, without_token: bool) -> None:
     """Raise if other machines can reach the service without a token, unless ``without_token`` allows it."""
     if not settings.needs_token and not settings.is_local and not without_token:
         raise ValueError(
-            f"at {settings.host} other machines reach the service, and there is no token. Set MODALHASH_TOKEN, "
-            "give a file of tokens (--tokens), or say --without-token if everybody who reaches it may use it"
+            f"other machines can reach the service at {settings.host}, but there is no token. Set MODALHASH_TOKEN, "
+            "give a file of tokens (--tokens), or use --without-token to allow access without one"
         )
 
 
@@ -137,7 +137,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ValueError(f"port {port} is in use; give another one (--port), or 0 for any that is free") from None
+            raise ValueError(f"port {port} is in use; choose another one (--port), or 0 for any free port") from None
         raise ValueError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
 
 
@@ -209,7 +209,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
-                self.send_400_response("The head of the request is too large.")
+                self.send_400_response("The request headers are too large.")
                 return
         self._update_timer()
 
@@ -243,11 +243,11 @@ class TimedProtocol(HttpToolsProtocol):
         """Respond to invalid HTTP or too large headers."""
         reason = str(sys.exception())  # the parser's errors differ only in their message
         if "Content-Length overflow" in reason:
-            self._send_error(413, "the body is longer than any that is taken; send less, or a smaller picture")
+            self._send_error(413, "the body is too large; send less, or a smaller picture")
         elif "Content-Length" in reason and "Transfer-Encoding" in reason:
             self._send_error(400, TWO_LENGTHS)
         else:
-            self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
+            self._send_error(400, f"{msg} The limit for headers is {self.limits.head_bytes:,} bytes.")
 
     def _update_timer(self) -> None:
         """Run the timer while the server waits for the client."""
@@ -274,7 +274,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self._in_body:
             self.transport.abort()
         else:
-            self._send_error(408, "the head of the request did not arrive in time; send it faster")
+            self._send_error(408, "the request headers did not arrive in time; send them faster")
 
     def _send_error(self, status: int, message: str) -> None:
         """Respond with an error, and close the connection."""

@@ -72,7 +72,7 @@ class BodyBudget:
         own = self._arriving.get(reader.address, set())
         n_arriving = self._tally.total(reader.address)
         if n_arriving >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
-            raise too_many_error(f"{n_arriving} bodies are arriving")
+            raise too_many_error(f"{n_arriving} uploads in progress")
         self._arriving.setdefault(reader.address, set()).add(reader)
         self._tally.add(reader.address, 1)
         try:
@@ -96,7 +96,7 @@ class BodyBudget:
             bytes_by_address = {one: sum(body.used for body in bodies) for one, bodies in self._arriving.items()}
             address = max(bytes_by_address, key=bytes_by_address.__getitem__, default=reader.address)
             if address == reader.address or not _drop_slowest(self._arriving[address], 0.0):
-                raise busy_error("too many uploads at once")
+                raise busy_error("too many concurrent uploads")
 
 
 class BodyReader:
@@ -138,9 +138,7 @@ class BodyReader:
         except TimeoutError:
             message = f"the body did not arrive in {seconds:g} s; send it faster"
             if self.dropped:
-                message = (
-                    f"the body had not arrived after {self.seconds:.1f} s, and its place was needed; send it faster"
-                )
+                message = f"the body was dropped after {self.seconds:.1f} s to free its slot; send it faster"
             raise HTTPError(408, message, {"Connection": "close"}) from None
         raise HTTPError(
             415, f"the content type is {kind or 'missing'!r}; expected application/json or multipart/form-data"
@@ -324,7 +322,7 @@ class Service:
             except (ValueError, OSError, StoreError) as error:
                 self._log("engine_not_followed", str(error))
                 raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
-        raise busy_error("the engine is being replaced again and again")
+        raise busy_error("the engine is being replaced repeatedly")
 
     @property
     def is_stale(self) -> bool:

@@ -237,7 +237,9 @@ class Supervisor:
             self._replace_next()
             return
         if not self._was_ready:
-            raise WorkerError(worker.problem or f"a worker ended with {worker.process.exitcode} before it was ready")
+            raise WorkerError(
+                worker.problem or f"a worker exited with code {worker.process.exitcode} before it was ready"
+            )
         _log("worker_ended", worker)
         if worker.successor_of in self._workers:  # the old worker keeps serving
             self._to_replace.clear()
