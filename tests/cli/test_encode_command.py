@@ -49,7 +49,7 @@ def test_encode_then_add(world):
 
     twice = run("add", engine, *sorted(codes.glob("*.parquet")), codes.joinpath("*.parquet"))
     assert twice.exit_code == 1
-    assert "left out of" in twice.stderr
+    assert "skipped from" in twice.stderr
     assert "and 1 more:" in twice.stderr
 
 

@@ -92,7 +92,7 @@ def test_slow_bodies_of_one_address_keep_nobody_out(serve, until, monkeypatch, l
     with serve(limits={"requests": 8, **limits}) as server, ExitStack() as opened:
         start_bodies(opened, server, 8)
         metrics = server.config.app.state.service.metrics
-        until(lambda: metrics.requests_under_way == min(limits.values()))
+        until(lambda: metrics.requests_in_flight == min(limits.values()))
         for _ in range(3):
             assert ask(server.port, {"text": "red"}, source="127.0.0.2")[0] == 200
 

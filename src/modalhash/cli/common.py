@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -190,6 +190,13 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pict
 ReadText = Annotated[
     bool,
     typer.Option("--read-text", help="Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each)."),
+]
+Want = Annotated[
+    list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
+]
+Radius = Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")]
+Refine = Annotated[
+    bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
@@ -565,8 +572,12 @@ def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
     if not problems:
         return
     more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
-    say(f"{len(problems):,} left out of {', '.join(sources[:3])}{more}:", colour="yellow")
-    for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
+    say(f"{len(problems):,} skipped from {', '.join(sources[:3])}{more}:", colour="yellow")
+    list_problems(sorted(problems, key=lambda one: (one.source or "", one.line or 0)))
+
+
+def list_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems[:MAX_PROBLEMS]:
         say(f"  {describe_problem(problem)}")
     if len(problems) > MAX_PROBLEMS:
         say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")

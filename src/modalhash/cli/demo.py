@@ -21,7 +21,7 @@ import typer
 import modalhash
 from modalhash import __version__
 from modalhash.cli.common import audited, bits_or_auto, console, describe_codes, progress_bars, show_problems
-from modalhash.cli.options import Quality
+from modalhash.cli.options import Bits, Quality
 from modalhash.cli.serve import listen, serve_until_stopped
 from modalhash.core.files import write_atomically
 
@@ -168,7 +168,7 @@ def demo(
         typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
-    bits: Annotated[str, typer.Option(help="Length of the codes; [b]auto[/b] chooses it from the labels.")] = "auto",
+    bits: Bits = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     quality: Annotated[
         Quality | None,

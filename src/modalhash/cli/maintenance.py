@@ -29,8 +29,8 @@ from modalhash.cli.common import (
     describe_labels,
     describe_named_labels,
     describe_overlap,
-    describe_problem,
     import_from_here,
+    list_problems,
     open_engine,
     print_json,
     printable,
@@ -318,7 +318,9 @@ def sync(
         plan = compared.look()
         done = plan.expected() if dry_run else _apply(opened, compared, plan, options)
     if dry_run:
-        _list_changes(done, as_json=as_json)
+        for what in () if as_json else ("added", "changed", "moved", "gone"):
+            for id in getattr(done, what):
+                typer.echo(f"{what}\t{id}")
     _tell(photos, done, as_json=as_json)
     if dry_run and not as_json:
         say("Dry run: nothing was changed")
@@ -378,21 +380,10 @@ def _watch(
         engine.close()
 
 
-def _list_changes(done: Synced, *, as_json: bool) -> None:
-    if as_json:
-        return
-    for what in ("added", "changed", "moved", "gone"):
-        for id in getattr(done, what):
-            typer.echo(f"{what}\t{id}")
-
-
 def _tell(photos: Path, done: Synced, *, as_json: bool) -> None:
     if as_json:
         names = ("added", "changed", "moved", "gone", "unchanged", "waiting")
         print_json({**{name: getattr(done, name) for name in names}, "problems": problems_as_json(done.problems)})
         return
     say(f"{photos}: {done}{':' if done.problems else ''}")
-    for problem in done.problems[:MAX_PROBLEMS]:
-        say(f"  {describe_problem(problem)}")
-    if len(done.problems) > MAX_PROBLEMS:
-        say(f"  … and {len(done.problems) - MAX_PROBLEMS:,} more; --json lists them all")
+    list_problems(done.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,146 +16,24 @@ PAGE_COLUMNS = (
     *("name", "what it is", "year", "labels", "pairs", "modalities", "codes", "kernel", "time grows with"),
     *("equations from", "best at"),
 )
-HEAD = """\
-# The map of methods
-
-All methods of the package, with what each one needs. If you only want to know which one to take, read
-[Choosing a method](choosing.md). This page is made from the registry by `modalhash methods --markdown`; `modalhash
-methods` prints a shorter table.
-
-*Labels* and *pairs* say what training needs. *Codes* are discrete if they are ±1 in every step of the fit, and relaxed
-if they are real numbers whose signs are taken at the end. *Kernel* says whether features go through similarities to
-anchors. *Best at* is read from [the tables of RLH](measurements/rlh.md), in which all methods measured so far are
-compared: averages over both directions and 16 to 128 bits, with new items searched among new items unless it says
-otherwise. A *control* is a level to compare with rather than a method to use. A *re-implementation* was written without
-the authors' code or full text: its numbers are not theirs.
-"""
-BY_NAME = """\
-## By name
-
-`modalhash.method` returns the class of a method by its name. Each class has its own parameters, all of which have
-defaults:
-
-```python
-import numpy as np
-
-import modalhash
-
-rng = np.random.default_rng(0)
-labels = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-X = {"image": labels @ rng.normal(size=(4, 9)), "text": labels @ rng.normal(size=(4, 6))}
-X = {name: features + rng.normal(size=features.shape) for name, features in X.items()}
-
-model = modalhash.method("batch")(n_bits=32, n_anchors=100, random_state=0)
-model.fit(X, {"image": labels, "text": labels}, pairs="aligned")
-assert model.transform({"text": X["text"]})["text"].shape == (200, 4)
-```
-
-Methods that need pairs get them through `pairs="aligned"` (row k of every modality belongs together) or as row numbers;
-pairs are never guessed. Every class has `fit`, `transform`, `decision_function`, `score` and `save`
-([reference](reference/methods.md)). Commands use the same names (`--method batch --param label_weight=0.5`).
-"""
-OWN_METHOD = '''\
-## A method of your own
-
-A class derived from `CrossModalHasher` works wherever a built-in method does. Its constructor only stores parameters.
-`_fit` receives data that were already checked and returns what was learned, under names with a trailing underscore: the
-codes of the training items and, for each modality, a feature map and linear functions whose signs are the codes of new
-items (or the class has a `_project` of its own). The class attributes `supervised`, `needs_pairs` and `max_modalities`
-say what it accepts. This is all of `mine.py`:
-
-```python
-import numpy as np
-
-from modalhash.core.codes import pack_signs
-from modalhash.core.features import Linear
-from modalhash.core.linalg import ridge_regression
-from modalhash.core.randomness import root_seed
-from modalhash.methods.base import CrossModalHasher
-
-
-class ClassCodes(CrossModalHasher):
-    """A random code per class, and a ridge regression from the features to it."""
-
-    def __init__(self, n_bits=64, *, ridge=1.0, random_state=None):
-        self.n_bits = n_bits
-        self.ridge = ridge
-        self.random_state = random_state
-
-    def _fit(self, data, report):
-        n_classes = next(iter(data.Y.values())).shape[1]
-        C = np.random.default_rng(root_seed(self.random_state)).normal(size=(n_classes, data.n_bits))
-        codes, maps, functions = {}, {}, {}
-        for step, (name, X) in enumerate(data.X.items()):
-            B = np.where(data.Y[name] @ C > 0, 1.0, -1.0)
-            codes[name] = pack_signs(B)
-            maps[name] = Linear(bias=True, dtype="float64")
-            functions[name] = ridge_regression(maps[name].fit_blocks(X).whole(), B, self.ridge)
-            report("functions", step + 1, len(data.X))
-        return {"codes_": codes, "maps_": maps, "functions_": functions}
-```
-
-Commands find it as `module:Class`, in the current folder or among the installed packages:
-
-```console
-$ modalhash evaluate openmoji --method mine:ClassCodes --bits 32
-$ modalhash train items.csv -o engine --method mine:ClassCodes --param ridge=0.1
-$ modalhash search engine "red boat" --trust
-```
-
-In Python it is a class like any other, and `Engine.train(…, method="mine:ClassCodes")` accepts it by name:
-
-```python
-from modalhash.data import generate
-
-data = generate(n_items=200, seed=0)
-model = ClassCodes(n_bits=16, random_state=0).fit(data.X, data.Y)
-assert model.transform(data.X)["text"].shape == (200, 2)
-```
-
-A saved model remembers `mine:ClassCodes`. Loading it imports that module, which runs its code, so you have to trust it
-explicitly:
-
-```py
-model.save("model")
-load("model", trust=True)
-Engine.open("engine", trust=True)  # on the command line --trust
-```
-
-A package can register the class under a short name, which `modalhash methods` lists and which needs no trust, because
-installing the package already allowed it to run.
-
-```toml
-[project.entry-points."modalhash.methods"]
-class-codes = "mine:ClassCodes"
-```
-'''
 
 
 def page() -> str:
-    """Return docs/methods.md: the table of methods, their parameters, own methods, and references."""
-    lines = [
-        HEAD,
-        *_table(PAGE_COLUMNS, [_row(method) for method in METHODS.values()]),
-        "",
-        BY_NAME,
-        *_table(("call", "other parameters"), [_call(method) for method in METHODS.values()]),
-        "",
-        OWN_METHOD,
-        "## References",
-        "",
-        *(f"- `{method.name}`: {method.citation}" for method in METHODS.values() if method.year),
-        "",
-    ]
-    return "\n".join(lines)
+    """Return docs/methods.md: the template methods.md with the tables and references of the registry."""
+    methods = METHODS.values()
+    return (
+        Path(__file__)
+        .with_name("methods.md")
+        .read_text(encoding="utf-8")
+        .replace("@methods@", _table(PAGE_COLUMNS, [_row(method) for method in methods]))
+        .replace("@calls@", _table(("call", "other parameters"), [_call(method) for method in methods]))
+        .replace("@references@", "\n".join(f"- `{one.name}`: {one.citation}" for one in methods if one.year))
+    )
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    return [
-        "| " + " | ".join(columns) + " |",
-        "|" + "---|" * len(columns),
-        *("| " + " | ".join(r) + " |" for r in rows),
-    ]
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    first, *others = (f"| {' | '.join(row)} |" for row in (columns, *rows))
+    return "\n".join([first, "|" + "---|" * len(columns), *others])
 
 
 def _row(method: Method) -> tuple[str, ...]:
@@ -204,8 +83,6 @@ def methods(
     that [b]modalhash tune[/b] searches.
     """
     if markdown:
-        pass
-
         typer.echo(page(), nl=False)
         return
     known = [*METHODS.values(), *outside()]

@@ -17,8 +17,11 @@ from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
+    Radius,
     ReadOnly,
+    Refine,
     Trust,
+    Want,
     console,
     open_engine,
     printable,
@@ -44,11 +47,9 @@ def search(
     query: Annotated[str | None, typer.Argument(help="Words to search for; by default read from stdin.")] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
     id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
-    want: Annotated[
-        list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
-    ] = None,
+    want: Want = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 20,
-    radius: Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")] = None,
+    radius: Radius = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Only items with this label; if repeated, with all of them.")
     ] = None,
@@ -59,9 +60,7 @@ def search(
             help="Only items that match a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
         ),
     ] = None,
-    refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
-    ] = True,
+    refine: Refine = True,
     hybrid: Annotated[
         bool, typer.Option("--hybrid/--no-hybrid", help="Also match words in texts, captions and ids.")
     ] = True,

@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.common import EXIT_INCOMPLETE, AsJson, EngineFolder, ReadOnly, Trust, open_engine, printable, say
+from modalhash.cli.common import (
+    EXIT_INCOMPLETE,
+    AsJson,
+    EngineFolder,
+    Radius,
+    ReadOnly,
+    Refine,
+    Trust,
+    Want,
+    open_engine,
+    printable,
+    say,
+)
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
@@ -110,16 +122,12 @@ def ask(
         typer.Option(metavar="URL", help="URL of a service, e.g. http://10.0.0.1:8000; repeat for each."),
     ] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
-    want: Annotated[
-        list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
-    ] = None,
+    want: Want = None,
     k: Annotated[int, typer.Option("-k", min=1, max=200, help="Number of hits.")] = 20,
-    radius: Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")] = None,
+    radius: Radius = None,
     label: Annotated[list[str] | None, typer.Option(help="Only items with this label; may be repeated.")] = None,
     where: Annotated[str | None, typer.Option(help="Only items that match a filter.")] = None,
-    refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
-    ] = True,
+    refine: Refine = True,
     partial: Annotated[
         bool, typer.Option("--partial", help="Return hits even if a service does not answer (exit code 1).")
     ] = False,
@@ -298,21 +306,17 @@ def serve(
     check_exposure(settings, without_token=without_token)
     opener = partial(open_engine, engine, trust=trust, read_only=read_only, backend="clusters" if clusters else "exact")
     if workers > 1:
+        if not hasattr(signal, "SIGHUP"):
+            raise ValueError("--workers is not available on Windows")
+        from modalhash.serve import page_url, run_workers
+
         opener = partial(opener, n_threads=max(1, (os.cpu_count() or 1) // workers))
         with listen(settings) as sock:
-            _serve_from_workers(workers, opener, settings, sock)
+            run_workers(workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
     else:
         with listen(settings) as sock, opener() as opened:
             serve_until_stopped(opened, settings, sock, on_ready=_print_address)
     _say_if_read("stopped")
-
-
-def _serve_from_workers(n_workers: int, opener: Callable[[], Engine], settings: Settings, sock: socket) -> None:
-    from modalhash.serve import page_url, run_workers
-
-    if not hasattr(signal, "SIGHUP"):
-        raise ValueError("--workers is not available on Windows")
-    run_workers(n_workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
 
 
 def _print_address(address: str) -> None:

@@ -10,7 +10,6 @@ import typer
 
 from modalhash.cli.common import (
     EXIT_INCOMPLETE,
-    MAX_PROBLEMS,
     AsJson,
     Encoding,
     EngineFolder,
@@ -36,6 +35,7 @@ from modalhash.cli.common import (
     import_from_here,
     key_any,
     key_values,
+    list_problems,
     open_engine,
     print_json,
     printable,
@@ -128,19 +128,13 @@ def train(
 
     modalhash train photos/ texts.csv -o engine
 
-    modalhash train photos/ labels.csv -o engine
-
     modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
 
     modalhash train items.csv -o engine --method mymodule:Mine --param ridge=0.1
 
-    modalhash train items.csv -o engine --params items-rlh.toml
-
     modalhash train photos/ texts.csv -o engine --quality fast
 
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
-
-    modalhash train items.csv -o engine
 
     modalhash train photos/ texts.csv -o engine --read-text
 
@@ -243,16 +237,12 @@ def retrain(
     method: Annotated[
         str | None, typer.Option(help="Another method, see [b]modalhash methods[/b].", show_default="unchanged")
     ] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
-    ] = None,
+    param: Param = None,
     encoder: Annotated[
         list[str] | None,
         typer.Option(help="Another encoder, e.g. [b]text=text+use[/b], as for [b]train[/b]; may be repeated."),
     ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
-    ] = False,
+    download: Download = False,
     labels: Annotated[
         Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="unchanged")
     ] = None,
@@ -328,7 +318,9 @@ def retrain(
         with new:
             facts, after = new.info(), set(new.config["class_names"])
     finally:
-        _show_lost(problems)
+        if problems:
+            say(f"{len(problems):,} items cannot be read:", colour="yellow")
+            list_problems(problems)
     if as_json:
         new_labels = sorted(after - before)
         print_json({**facts, "new_labels": new_labels, "problems": problems_as_json(tuple(problems))})
@@ -346,12 +338,3 @@ def retrain(
         say(describe_expected(facts["expected"], codes=facts["codes"]))
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def _show_lost(problems: list[Problem]) -> None:
-    if problems:
-        say(f"{len(problems):,} items cannot be read:", colour="yellow")
-    for problem in problems[:MAX_PROBLEMS]:
-        say(f"  {printable(str(problem))}")
-    if len(problems) > MAX_PROBLEMS:
-        say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")

@@ -70,7 +70,8 @@ class AccessControl:
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value)
             size += len(name) + len(value)
-        _check_framing(headers)
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # request smuggling through a proxy
+            raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
         if size > self._head_bytes:
             raise HTTPError(431, f"the request headers have {size:,} bytes; the limit is {self._head_bytes:,}")
         self._check_host(headers.get(b"host", []))
@@ -166,12 +167,6 @@ def _check_role(client: Client, method: str, path: str) -> Client:
     raise HTTPError(403, f"the token of {client.name!r} has the role {client.role.name!r}; this needs {needed.name!r}")
 
 
-def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
-    """Refuse a body with two lengths, because a proxy could use the other one (request smuggling)."""
-    if b"content-length" in headers and b"transfer-encoding" in headers:
-        raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
-
-
 def _check_site(headers: dict[bytes, list[bytes]]) -> None:
     """Refuse requests that browsers mark as sent by pages of other sites."""
     host = headers.get(b"host", [b""])[0].decode("latin-1").lower()
@@ -218,7 +213,7 @@ class RequestMiddleware:
         self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._by_address = seat.tally("requests")
-        self._all_under_way = 0
+        self._all_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -235,8 +230,8 @@ class RequestMiddleware:
             self._record(exchange, scope)
 
     def _count_in_flight(self, address: str, n: int) -> None:
-        self.metrics.requests_under_way += n
-        self._all_under_way = self._seat.all_under_way(self.metrics.requests_under_way)
+        self.metrics.requests_in_flight += n
+        self._all_in_flight = self._seat.all_in_flight(self.metrics.requests_in_flight)
         self._by_address.add(address, n)
 
     def _check_load(self, address: str) -> None:
@@ -244,7 +239,7 @@ class RequestMiddleware:
         limits = self._limits
         if self._by_address.total(address) > limits.requests_per_address:
             raise too_many_error(f"{limits.requests_per_address} requests in flight")
-        if self._all_under_way > limits.requests and not self._make_place():
+        if self._all_in_flight > limits.requests and not self._make_place():
             raise busy_error(f"{limits.requests} requests in flight")
 
     async def _respond(self, exchange: _ResponseRecorder, scope: Scope, receive: Receive, address: str) -> None:

@@ -88,9 +88,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)  # raises for invalid addresses
-        if self.token is not None and (len(self.token) < MIN_TOKEN_LENGTH or not _is_printable_ascii(self.token)):
+        token = self.token
+        if token is not None and (len(token) < MIN_TOKEN_LENGTH or not all("!" <= sign <= "~" for sign in token)):
             raise ValueError(
-                f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH} printable ASCII "
+                f"the token has {len(token)} characters; expected at least {MIN_TOKEN_LENGTH} printable ASCII "
                 "characters without spaces, e.g. from python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             )
 
@@ -102,8 +103,3 @@ class Settings:
     def is_local(self) -> bool:
         """Whether only this machine can reach the service."""
         return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
-
-
-def _is_printable_ascii(token: str) -> bool:
-    """Return whether a token can be sent in a header and in a URL."""
-    return all("!" <= character <= "~" for character in token)

@@ -212,14 +212,14 @@ class _State(Collector):
     def __init__(self, started: float, pids: Callable[[], Sequence[int]]) -> None:
         self._started, self._pids = started, pids
         self.items: Mapping[str, int] = {}
-        self.under_way = 0
+        self.in_flight = 0
 
     def collect(self) -> Iterable[Metric]:
         items = GaugeMetricFamily("modalhash_items", "Items in the engine.", labels=["modality"])
         for modality, n in self.items.items():
             items.add_metric([modality], n)
         yield items
-        yield GaugeMetricFamily("modalhash_requests_under_way", "Requests in flight.", value=self.under_way)
+        yield GaugeMetricFamily("modalhash_requests_under_way", "Requests in flight.", value=self.in_flight)
         uptime = time.monotonic() - self._started
         yield GaugeMetricFamily("modalhash_uptime_seconds", "Time since the service started.", value=uptime)
         yield from self._processes()
@@ -245,7 +245,7 @@ class Metrics:
         When the service started, by :func:`time.monotonic`.
     pids : callable, optional
         Returns the process ids of the service.
-    all_under_way : callable, optional
+    all_in_flight : callable, optional
         Takes the number of requests in flight in this process, and returns that of the service.
     folder : Path, optional
         Folder shared by several workers; the client library's environment variable must be set before its import.
@@ -256,13 +256,13 @@ class Metrics:
         *,
         started: float | None = None,
         pids: Callable[[], Sequence[int]] = lambda: [os.getpid()],
-        all_under_way: Callable[[int], int] = lambda own: own,
+        all_in_flight: Callable[[int], int] = lambda own: own,
         folder: Path | None = None,
     ) -> None:
         self.registry = _Registry()
-        self.requests_under_way = 0
+        self.requests_in_flight = 0
         """Requests in flight in this process; changed only by the event loop's thread."""
-        self._all_under_way, self._folder = all_under_way, folder
+        self._all_in_flight, self._folder = all_in_flight, folder
         self._state = _State(time.monotonic() if started is None else started, pids)
         self._requests = Counter(
             "modalhash_requests_total",
@@ -311,7 +311,7 @@ class Metrics:
     def text(self, items: Mapping[str, int]) -> bytes:
         """Return all metrics in Prometheus's text format, with the number of items by modality."""
         self._state.items = items
-        self._state.under_way = self._all_under_way(self.requests_under_way)
+        self._state.in_flight = self._all_in_flight(self.requests_in_flight)
         counted = self.registry
         if self._folder is not None:
             counted = _Registry()

@@ -18,7 +18,7 @@ from modalhash.serve.limits import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS, MA
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.schemas import error_responses, json_body, request_body
 from modalhash.serve.service import Service
-from modalhash.store import Comparison, FilterError, Record, all_of
+from modalhash.store import Comparison, Filter, FilterError, Record, all_of
 
 ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
 ItemModality = Annotated[schemas.Name | None, Query(description="Needed if the id is in several modalities.")]
@@ -152,14 +152,18 @@ def _check_writable(service: Service) -> None:
         raise HTTPError(403, READ_ONLY)
 
 
-def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+def _check_choice(service: Service, modality: str | None, where: str | None = None) -> Filter | None:
+    """Return the parsed filter; raise for an unknown modality or an invalid filter."""
     if modality is not None:
         service.searcher.check_modalities(modality)
-    store = service.engine.store
     try:
-        chosen = None if where is None else service.engine.check_filter(where)
+        return None if where is None else service.engine.check_filter(where)
     except FilterError as error:
         raise HTTPError(422, f"where: {error}") from None
+
+
+def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+    chosen, store = _check_choice(service, modality, where), service.engine.store
     own = None if modality is None else Comparison("modality", "=", modality)
     numbers = store.newest(all_of(own, chosen))
     shown = numbers[offset : offset + limit].tolist()
@@ -184,8 +188,7 @@ def _looked_for(record: Record) -> str:
 
 
 def _find(service: Service, id: str, modality: str | None) -> Record:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     try:
         return service.engine.records([id], modality)[0]
     except (KeyError, ValueError) as error:
@@ -220,8 +223,7 @@ def _store_item(engine: Engine, item: Item) -> None:
 
 def _relabel_item(service: Service, client: Client, id: str, modality: str | None, labels: list[str]) -> dict[str, Any]:
     engine = service.engine
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     names = engine.modalities if modality is None else (modality,)
     problems: list[Problem] = []
     line = {"id": id, "labels": labels, **({} if modality is None else {"modality": modality})}
@@ -238,8 +240,7 @@ def _relabel_item(service: Service, client: Client, id: str, modality: str | Non
 
 
 def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     try:
         with service.audit.change("remove", client.audit_fields(), modality=modality, ids=[id]) as result:
             result["removed"] = removed = service.engine.remove([id], modality=modality)
@@ -273,12 +274,7 @@ def add_duplicate_routes(app: FastAPI, service: Service) -> None:
 def _find_duplicates(
     service: Service, modality: str | None, where: str | None, limit: int, offset: int
 ) -> dict[str, Any]:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
-    try:
-        chosen = None if where is None else service.engine.check_filter(where)
-    except FilterError as error:
-        raise HTTPError(422, f"where: {error}") from None
+    chosen = _check_choice(service, modality, where)
     groups = service.engine.duplicates(modality=modality, where=chosen, limit=limit + 1, offset=offset)
     shown = groups[:limit]
     return {

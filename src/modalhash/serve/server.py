@@ -31,7 +31,7 @@ from modalhash.serve.auth import TrustedProxies, client_key
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.limits import Limits, Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
-from modalhash.serve.worker_state import EVERYBODY, AddressCounter, LocalCounter, ProcessState
+from modalhash.serve.worker_state import ALL_ADDRESSES, AddressCounter, LocalCounter, ProcessState
 
 
 class ClientConnection(Protocol):
@@ -71,7 +71,7 @@ class ConnectionTable:
         n_own = self._tally.total(address)
         if limited and n_own >= self._limits.connections_per_address and not self._drop_idlest(own):
             return False
-        if self._tally.total(EVERYBODY) >= self._limits.connections:
+        if self._tally.total(ALL_ADDRESSES) >= self._limits.connections:
             most_first = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._drop_idlest(connections) for connections in most_first):
                 return False
@@ -90,7 +90,7 @@ class ConnectionTable:
 
     def _count(self, address: str, n: int) -> None:
         self._tally.add(address, n)
-        self._tally.add(EVERYBODY, n)
+        self._tally.add(ALL_ADDRESSES, n)
 
     def _drop_idlest(self, connections: Iterable[ClientConnection]) -> bool:
         """Close the connection that is idle for longest; return whether there was one."""

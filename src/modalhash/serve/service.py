@@ -153,7 +153,9 @@ class BodyReader:
 
     async def _form(self, request: Request, model: type[Model]) -> tuple[Model, bytes | None]:
         limits = self.budget.limits
-        _check_charset(request)
+        charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8").decode("latin-1")
+        if charset.lower() not in CHARSETS:
+            raise HTTPError(415, f"the form has the charset {charset[:80]!r}; expected utf-8")
         max_bytes = limits.bytes + limits.json_bytes
         parser = MultiPartParser(
             request.headers,
@@ -213,12 +215,6 @@ def _drop_slowest(readers: Iterable[BodyReader], min_seconds: float) -> bool:
     return True
 
 
-def _check_charset(request: Request) -> None:
-    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8").decode("latin-1")
-    if charset.lower() not in CHARSETS:
-        raise HTTPError(415, f"the form has the charset {charset[:80]!r}; expected utf-8")
-
-
 def _too_large(max_bytes: int) -> HTTPError:
     return HTTPError(413, f"the body is larger than {max_bytes:,} bytes; send less, or a smaller picture")
 
@@ -260,7 +256,7 @@ class Service:
         self.metrics = Metrics(
             started=self.seat.started,
             pids=self.seat.pids,
-            all_under_way=self.seat.all_under_way,
+            all_in_flight=self.seat.all_in_flight,
             folder=self.seat.metrics_folder,
         )
         self.audit = AuditLog.of_engine(engine.path)

@@ -23,12 +23,12 @@ from modalhash.serve.auth import WrongTokens
 N_BUCKETS, N_HASHES = 4096, 2
 """Each address is counted in N_HASHES buckets, of which the minimum is used, as in a count-min sketch."""
 TALLIES = ("connections", "requests", "bodies", "wrong tokens", "windows")
-_PID, _UNDER_WAY, _NUMBER, _N_FIELDS = 0, 1, 2, 3
+_PID, _IN_FLIGHT, _NUMBER, _N_FIELDS = 0, 1, 2, 3
 _ROW = _N_FIELDS + len(TALLIES) * N_HASHES * N_BUCKETS
 _CHANGED = 0
 _N_COMMON = 1
 _BYTES = 8
-EVERYBODY = ""
+ALL_ADDRESSES = ""
 """Address that counts all addresses together."""
 
 
@@ -84,7 +84,7 @@ class ProcessState:
     def pids(self) -> list[int]:
         return [os.getpid()]
 
-    def all_under_way(self, own: int) -> int:
+    def all_in_flight(self, own: int) -> int:
         """Record the number of requests in flight in this process; return that of the service."""
         return own
 
@@ -234,16 +234,16 @@ class WorkerState(ProcessState):
         found = (self._board.values[self._board.field(row, _PID)] for row in range(self._board.n_rows))
         return [pid for pid in found if pid]
 
-    def all_under_way(self, own: int) -> int:
+    def all_in_flight(self, own: int) -> int:
         board = self._board
-        board.values[board.field(self._row, _UNDER_WAY)] = own
-        return sum(board.values[board.field(row, _UNDER_WAY)] for row in range(board.n_rows))
+        board.values[board.field(self._row, _IN_FLIGHT)] = own
+        return sum(board.values[board.field(row, _IN_FLIGHT)] for row in range(board.n_rows))
 
     def tally(self, name: str) -> AddressCounter:
         return SharedCounter(self._board, self._row, TALLIES.index(name), self._buckets)
 
     def has_more_connections(self, waiting: int) -> bool:
-        board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(EVERYBODY)
+        board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(ALL_ADDRESSES)
         others = [row for row in range(board.n_rows) if row != self._row and board.values[board.field(row, _PID)]]
         own, *theirs = (
             min(board.values[board.cell(row, tally, bucket)] for bucket in buckets) for row in (self._row, *others)
