@@ -83,7 +83,7 @@ def test_watch_follows_until_it_is_interrupted(place, monkeypatch):
         [
             lambda: paint(photos / "new.png"),
             lambda: None,
-            lambda: photos.rename(place / "away"),  # the disk is unmounted, which is told once
+            lambda: photos.rename(place / "away"),  # the disk is unmounted, which is reported once
             lambda: None,
             lambda: (place / "away").rename(photos),
             retrain,

@@ -85,7 +85,7 @@ def expected(engine, **search):
 
 @contextmanager
 def answering(reply):
-    """A service that is none: ``reply(handler)`` writes what it answers."""
+    """A fake service: ``reply(handler)`` writes the answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):

@@ -1,4 +1,4 @@
-"""The log: JSON lines without secrets, and a service that goes on where they cannot be written."""
+"""The log: JSON lines without secrets, and a service that keeps running if they cannot be written."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
 
 class Broken(io.StringIO):
     def write(self, text):
-        raise BrokenPipeError("nobody reads")
+        raise BrokenPipeError("no reader")
 
 
 @pytest.mark.parametrize("stream", ["closed", "broken", "missing"])

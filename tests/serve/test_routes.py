@@ -128,7 +128,7 @@ def test_all_within_a_radius(client, engine):
     assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in expected]
     assert [found["radius"], "radius" in search(client, text="a red ball")] == [6, False]
     engine.add([{"id": str(n), "text": "a red ball"} for n in range(250)])
-    assert len(search(client, text="a red ball", radius=32)["hits"]) == 200, "at most so many"
+    assert len(search(client, text="a red ball", radius=32)["hits"]) == 200, "at most 200"
     assert len(search(client, text="a red ball", radius=32, where="label = red")["hits"]) < 200
 
 

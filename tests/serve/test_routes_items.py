@@ -1,4 +1,4 @@
-"""Items and their pictures over HTTP, adding and removing, also by many at once."""
+"""Items and their pictures over HTTP, adding and removing, also concurrently."""
 
 from __future__ import annotations
 

@@ -175,4 +175,4 @@ def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_tha
 
     assert [asyncio.run(accepted(Full(), ProcessState())) for _ in range(3)] == [1, 1, 1]
     assert [asyncio.run(accepted(ProcessState(), Full())) for _ in range(3)] == [0, 0, 0]
-    assert asyncio.run(accepted(Full())) == 0, "if nobody else does, it takes the connection itself"
+    assert asyncio.run(accepted(Full())) == 0, "if no other worker does, it accepts the connection itself"

@@ -71,7 +71,7 @@ def test_what_a_worker_that_ended_had_under_way_is_forgotten(seats, tmp_path):
     assert seats[0].tally("requests").total("192.0.2.1") == 8
     assert seats[0].all_in_flight(4) == 8
     again = WorkerState(WorkerArguments(tmp_path / "board", 1, KEY, 0.0, tmp_path))
-    assert again.next_number() > number, "its successor goes on counting"
+    assert again.next_number() > number, "its successor continues the count"
 
 
 def test_no_two_requests_have_the_same_number(seats):
@@ -121,4 +121,4 @@ def test_a_worker_knows_whether_another_has_fewer_connections(seats, tmp_path):
     assert [seat.has_more_connections(0) for seat in seats] == [True, True, False]
     SharedCounters(tmp_path / "board").clear(2)
     assert [seat.has_more_connections(0) for seat in seats[:2]] == [True, False], "a worker that ended has none to take"
-    assert not ProcessState().has_more_connections(5), "a process by itself has nobody to leave them to"
+    assert not ProcessState().has_more_connections(5), "a single process must accept them itself"

@@ -591,7 +591,7 @@ def describe_problem(problem: Problem) -> str:
 
 
 def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
-    """Return problems as JSON values, without fields that are None."""
+    """Return problems as JSON values, without empty fields."""
     known = [{key: value for key, value in vars(one).items() if value is not None} for one in problems]
     return [{key: value.value if isinstance(value, Enum) else value for key, value in one.items()} for one in known]
 
