@@ -19,7 +19,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import uvicorn
 from threadpoolctl import threadpool_limits
@@ -34,17 +34,6 @@ from modalhash.serve.monitoring import ERROR_HANDLER, log_event
 from modalhash.serve.worker_state import ALL_ADDRESSES, AddressCounter, LocalCounter, ProcessState
 
 
-class ClientConnection(Protocol):
-    """A connection as :class:`ConnectionTable` sees it."""
-
-    @property
-    def idle_since(self) -> float | None:
-        """Loop time since when no request is in flight; None while one is."""
-
-    def drop(self) -> None:
-        """Close the connection immediately."""
-
-
 class ConnectionTable:
     """Decide which connections stay open.
 
@@ -56,13 +45,13 @@ class ConnectionTable:
     def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
         self._limits = limits
         self._tally = LocalCounter() if tally is None else tally
-        self._by_address: dict[str, set[ClientConnection]] = {}
-        self._addresses: dict[ClientConnection, str] = {}
+        self._by_address: dict[str, set[TimedProtocol]] = {}
+        self._addresses: dict[TimedProtocol, str] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def admit(self, connection: ClientConnection, address: str, *, limited: bool = True) -> bool:
+    def admit(self, connection: TimedProtocol, address: str, *, limited: bool = True) -> bool:
         """Add a connection; return False if there is no free slot.
 
         ``limited=False`` is for proxies, whose connections serve many clients.
@@ -80,7 +69,7 @@ class ConnectionTable:
         self._count(address, 1)
         return True
 
-    def release(self, connection: ClientConnection) -> None:
+    def release(self, connection: TimedProtocol) -> None:
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._count(address, -1)
@@ -92,7 +81,7 @@ class ConnectionTable:
         self._tally.add(address, n)
         self._tally.add(ALL_ADDRESSES, n)
 
-    def _drop_idlest(self, connections: Iterable[ClientConnection]) -> bool:
+    def _drop_idlest(self, connections: Iterable[TimedProtocol]) -> bool:
         """Close the connection that is idle for longest; return whether there was one."""
         silent = [(since, one) for one in connections if (since := one.idle_since) is not None]
         if not silent:
@@ -181,6 +170,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
+        """Loop time since when no request is in flight; None while one is."""
         return self._idle_since if self.cycle is None or self.cycle.response_complete else None
 
     def drop(self) -> None:

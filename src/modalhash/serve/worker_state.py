@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from modalhash.serve.auth import WrongTokens
 
@@ -30,26 +30,6 @@ _N_COMMON = 1
 _BYTES = 8
 ALL_ADDRESSES = ""
 """Address that counts all addresses together."""
-
-
-class AddressCounter(Protocol):
-    """Count by address, over all workers of a service."""
-
-    def add(self, address: str, n: int) -> None:
-        """Add n, which may be negative."""
-
-    def total(self, address: str) -> int:
-        """Return the sum over all workers."""
-
-
-class WrongTokenCount(Protocol):
-    """Count wrong tokens by address, over all workers; see :class:`~modalhash.serve.auth.WrongTokens`."""
-
-    def add(self, address: str) -> None:
-        """Count a wrong token."""
-
-    def locked_seconds(self, address: str) -> float:
-        """Return for how many seconds tokens of an address are ignored; 0 if they are not."""
 
 
 class LocalCounter:
@@ -195,6 +175,10 @@ class SharedWrongTokens:
 
     def _now(self) -> int:
         return round(1000 * self._clock())
+
+
+AddressCounter: TypeAlias = LocalCounter | SharedCounter
+WrongTokenCount: TypeAlias = WrongTokens | SharedWrongTokens
 
 
 class WorkerArguments(NamedTuple):
