@@ -36,8 +36,8 @@ ENGINE_GROUND = "settings"  # a module of engine below all of them
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
     "cli": [
         "common",
-        "datasets experiment items maintenance methods options search serve sync",
-        "check demo evaluate train tune",
+        "datasets experiment items maintenance methods options search serve",
+        "check demo evaluate train",
     ],
     "core": [
         "archives files imports parallel progress typing",
@@ -121,7 +121,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "limits worker_state",
         "http schemas searcher",
         "service",
-        "routes_items routes_search routes_state",
+        "routes routes_items",
         "app",
         "server",
         "workers",

@@ -99,7 +99,7 @@ def test_key_values():
     for bad in ("text", "=x", "text=", "="):
         with pytest.raises(ValueError, match=rf"^--field '{bad}': expected key=value$"):
             key_values([bad], "--field")
-    with pytest.raises(ValueError, match="--field 'a=2': a was given before, as '1'"):
+    with pytest.raises(ValueError, match="--field 'a=2': a is already '1'"):
         key_values(["a=1", "a=2"], "--field")
 
 

@@ -66,12 +66,12 @@ def test_labels_are_groups_subgroups_and_words_that_enough_emoji_share(tmp_path)
 
 def test_the_demo_says_how_many_label_sets_are_one_emojis_own(tmp_path, few_emoji):
     shown = " ".join(run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN).split())
-    assert "words of keywords that at least 8 emoji share" in shown
+    assert "keywords that at least 8 emoji share" in shown
     lines = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()]
     sets = Counter(frozenset(line["labels"]) for line in lines if "path" in line)
     alone = sum(count == 1 for count in sets.values())
     assert 0 < alone < len(few_emoji)
-    assert f"{alone} of the {len(few_emoji)} have a set of labels that no other emoji has" in shown
+    assert f"{alone} of the {len(few_emoji)} emoji have a unique set of labels" in shown
 
 
 def test_writing_again_changes_nothing_but_another_seed_does(tmp_path, few_emoji):
@@ -111,8 +111,10 @@ def test_the_picture_of_the_start_page_has_the_commands_and_explanations_that_ar
     now = run("demo", "--no-serve", *PLAIN).replace("--quality fast", "--quality best")
     commands = [line for line in now.splitlines() if line.startswith("$ modalhash") and "serve" not in line]
     assert len(commands) == 4
-    told = now.partition("$ modalhash search")[0].partition("It has learned")[2]  # after what differs for few emoji
-    sentences = re.split(r"\d[\d.,]*|[━─┃│┏┗┡└┐┓┩┘╇┳┴]+", f"It has learned{told}")
+    told = now.partition("$ modalhash search")[0].partition("The engine has learned")[
+        2
+    ]  # after what differs for few emoji
+    sentences = re.split(r"\d[\d.,]*|[━─┃│┏┗┡└┐┓┩┘╇┳┴]+", f"The engine has learned{told}")
     assert max(map(len, sentences)) > 100
     without_spaces = ("".join(text.split()) for text in (*commands, *sentences))
     assert [text for text in without_spaces if text not in shown] == []
@@ -136,10 +138,10 @@ def test_other_sources_or_versions_are_trained_anew(tmp_path, few_emoji, monkeyp
     arguments = ("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
     run(*arguments)
     monkeypatch.setattr(demo, "version", lambda name: "another")
-    assert "it is trained anew" in run(*arguments)
+    assert "training again" in run(*arguments)
     assert "items, sources and versions are the same" in " ".join(run(*arguments).split())
     monkeypatch.setattr(demo, "NOT_LEARNING", ("cli", "serve", "index"))
-    assert "it is trained anew" in run(*arguments)
+    assert "training again" in run(*arguments)
 
 
 def test_an_engine_that_somebody_replaced_is_not_taken_up(tmp_path, few_emoji):

@@ -35,7 +35,7 @@ def test_photos_become_an_engine_without_labels_and_find_each_other(tmp_path, ph
     shown = run("--photos", photos, "--folder", tmp_path, "--quality", "fast", "--no-serve").stdout
     words = " ".join(shown.split())
     assert "12 photos in codes of" in words
-    assert "--quality fast understands no words" in words
+    assert "--quality fast cannot search by words" in words
     assert f"modalhash train '{photos}' -o" in words
     assert shown.split("--image")[1].count(".png") == 1 + 5  # the query, and what it finds
     assert "modalhash serve" in words
@@ -68,7 +68,7 @@ def test_the_page_offers_the_words_of_the_engine_and_has_the_name_of_the_folder(
     assert got == {"name": "my photos", "examples": ()}
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere", "there is no such folder"), ("empty", "contains no pictures")])
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "does not exist"), ("empty", "contains no pictures")])
 def test_a_folder_without_photos_is_an_error_and_makes_nothing(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
     result = run("--photos", tmp_path / name, "--folder", tmp_path / "demo", "--no-serve", exit_code=2)

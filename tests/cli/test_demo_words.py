@@ -57,7 +57,7 @@ def test_everyday_words_find_what_a_person_accepts(folder):
     assert found["first"] >= 50
     assert found["four of five"] >= 45
     assert meant["first"] >= 40
-    assert meant["unknown, weak"] == meant["unknown"]  # what nobody understands
+    assert meant["unknown, weak"] == meant["unknown"]  # unknown words
 
 
 @pytest.mark.campaign

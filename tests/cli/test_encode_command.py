@@ -37,7 +37,7 @@ def test_encode_then_add(world):
     assert f"10 inputs encoded into 3 files in {codes}" in done.stderr
     again = run("encode", engine, photos, "--out", codes, "--part-size", "4")
     assert "0 inputs encoded into 0 files" in again.stderr
-    assert "3 files were there already" in again.stderr
+    assert "3 files existed already" in again.stderr
 
     added = run("add", engine, *sorted(codes.glob("*.parquet")))
     assert added.exit_code == 0, added.output
@@ -49,7 +49,7 @@ def test_encode_then_add(world):
 
     twice = run("add", engine, *sorted(codes.glob("*.parquet")), codes.joinpath("*.parquet"))
     assert twice.exit_code == 1
-    assert "left out of" in twice.stderr
+    assert "skipped from" in twice.stderr
     assert "and 1 more:" in twice.stderr
 
 

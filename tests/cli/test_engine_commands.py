@@ -145,11 +145,11 @@ def test_add_remove_export_info(engine, tmp_path):
         (("train", "ITEMS", "-o", "new", "--field", "text"), "expected key=value"),
         (("add", "nosuch", "ITEMS"), "nosuch does not exist; expected an engine"),
         (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
-        (("search", "ENGINE", "--image", "a.png", "--id", "1"), "got --image and --id"),
+        (("search", "ENGINE", "--image", "a.png", "--id", "1"), "--image and --id exclude each other"),
         (("search", "ENGINE", "--want", "sound"), "no modality 'sound'"),
         (("search", "ENGINE", "red", "--where", "label ="), "the filter at character 8: expected a value"),
         (("search", "ENGINE", "red", "--where", "label = redd"), "no item has the label 'redd'; did you mean 'red'"),
-        (("search", "ENGINE"), "the input has no query"),
+        (("search", "ENGINE"), "the input is empty"),
         (("search", "ENGINE", ""), "error: the query is empty; expected some words, e.g. 'red boat'"),
         (("search", "ENGINE", "  "), "error: the query is only white space; expected some words"),
         (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
@@ -290,7 +290,7 @@ def test_the_report_goes_where_it_is_wanted(engine, tmp_path, monkeypatch, words
     monkeypatch.chdir(tmp_path)
     done = run("info", *(engine if word == "ENGINE" else word for word in words))
     assert done.exit_code == 0, done.stderr
-    assert done.stderr == f"The report is {name}; open it in a browser\n"
+    assert done.stderr == f"Report written to {name}; open it in a browser\n"
     assert (tmp_path / name).read_text(encoding="utf-8").startswith("<!doctype html>")
     assert ("--json" in words) == done.stdout.startswith("{")
 
@@ -341,7 +341,7 @@ def test_no_duplicates(engine):
     run("remove", engine, *(f"photos/{number}.png" for number in range(1, 60)))
     done = run("duplicates", engine, "--modality", "image")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "no two items" in done.stderr
+    assert "no duplicates" in done.stderr
 
 
 def test_the_help_of_duplicates_tells_the_defaults():

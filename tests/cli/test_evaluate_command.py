@@ -102,7 +102,7 @@ def test_cutoff_deeper_than_the_unseen_database(run):
         (["--protocol", "mAP@1000"], "the cut-off is 1000"),
         (["--method", "amsh,"], "expected names separated by commas"),
         (["--method", "amsh,amsh"], "amsh is named twice"),
-        (["--method", "amsh,edmh", "--param", "ridge=1"], "of which method? Write e.g. --param amsh.ridge="),
+        (["--method", "amsh,edmh", "--param", "ridge=1"], "which method? Write e.g. --param amsh.ridge="),
         (["--param", "edmh.ridge=1"], "'edmh' is not among the methods amsh"),
         (["--param", "rigde=1"], "amsh has no parameter 'rigde'; did you mean 'ridge'?"),
         (["--param", "n_bits=1"], "n_bits is set by the code lengths (--bits)"),
@@ -194,8 +194,8 @@ def test_curves_come_with_the_other_files_unless_they_have_a_file_of_their_own(r
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("c.gif", "curves are drawn as .svg, .png, .pdf"),
-        ("folder.svg", "a folder; expected the name of a file"),
+        ("c.gif", "expected a name that ends in .svg, .png, .pdf"),
+        ("folder.svg", "is a folder; expected a file"),
         ("file/c.svg", "file"),
     ],
 )
@@ -235,7 +235,7 @@ def test_parameters_of_a_file(run, tmp_path):
     assert "edmh: ridge=0.5, max_iter=3" in run(*options, "--param", "ridge=0.5").stdout
     result = run("--params", str(tmp_path / "p.toml"))
     assert result.exit_code == 2
-    assert "has parameters of edmh, batch; asked for are amsh" in result.stderr
+    assert "has parameters of edmh, batch; expected amsh" in result.stderr
 
 
 def test_what_was_measured_before_an_error_is_kept(run, tmp_path, monkeypatch):
@@ -251,7 +251,7 @@ def test_what_was_measured_before_an_error_is_kept(run, tmp_path, monkeypatch):
     monkeypatch.setattr(EDMH, "fit", fail_at_the_second)
     result = run("--method", "chance,edmh", "--seeds", "3", "--out", str(tmp_path))
     assert result.exit_code == 130
-    assert "not all was measured; what was is in" in result.stderr
+    assert "stopped before all was measured; the results so far are in" in result.stderr
     runs = json.loads((tmp_path / "toy.json").read_text(encoding="utf-8"))["runs"]
     assert {(one["method"], one["seed"]) for one in runs} == {("chance", 0), ("edmh", 0), ("chance", 1)}
 
@@ -283,7 +283,7 @@ def test_a_file_whose_labels_are_not_recognised_shows_it_too(tmp_path):
              Q_tr=data.labels["text"][:120], Q_te=data.labels["text"][120:])  # fmt: skip
     result = CliRunner().invoke(app, ["evaluate", str(path), "--bits", "8"], prog_name="modalhash")
     assert result.exit_code == 2
-    assert "there are no labels" in result.stderr
+    assert "has no labels" in result.stderr
     assert result.stderr.splitlines()[-1].endswith("--map image=I --map text=T --map labels=Q")
 
 
@@ -291,8 +291,8 @@ def test_a_file_whose_labels_are_not_recognised_shows_it_too(tmp_path):
     ("texts", "message"),
     [
         (["image"], "expected key=value"),
-        (["labels.image=a", "labels=b"], "labels were given by modality before"),
-        (["labels=b", "labels.image=a"], "labels were given for all modalities before"),
+        (["labels.image=a", "labels=b"], "labels are already given by modality"),
+        (["labels=b", "labels.image=a"], "labels are already given for all modalities"),
         (["image=[1"], "not JSON"),
     ],
 )

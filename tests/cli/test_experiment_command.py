@@ -82,7 +82,7 @@ def test_a_report_of_results_without_curves_says_so(example, tmp_path):
     assert call("pack", "--no-per-query", results, packed).exit_code == 0
     done = call("report", example, "--results", packed, "--curves", tmp_path / "figures")
     assert done.exit_code == 0, done.output
-    assert "drawn: no curves were kept" in done.stderr
+    assert "drawn: no curves were saved" in done.stderr
     assert "Not tested: EDMH; the results of AMSH have no average precision per query" in done.stdout
 
 

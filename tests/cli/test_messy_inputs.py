@@ -64,7 +64,7 @@ def append(folder: Path, *lines: str) -> tuple[str, ...]:
 
 
 def table_of(name: str, *lines: str) -> Callable[[Path], tuple[str, ...]]:
-    """Make a table of these lines, to be read beside the photos."""
+    """Make a table of these lines, to read together with the photos."""
 
     def make(folder: Path) -> tuple[str, ...]:
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -101,7 +101,7 @@ def capitals(folder: Path) -> tuple[str, ...]:
 
 
 def other_accents(folder: Path) -> tuple[str, ...]:
-    """The folder as a Mac names it, the accent a character of its own; the table as everybody else types it."""
+    """The folder as a Mac names it, the accent a character of its own; the table as other systems write it."""
     (folder / "photos" / "red").rename(folder / "photos" / unicodedata.normalize("NFD", "rosé"))
     return append(
         folder, *(f"a rosé thing of number {number},{unicodedata.normalize('NFC', 'rosé')}" for number in range(6))
@@ -141,7 +141,7 @@ def nothing_usable(folder: Path) -> tuple[str, ...]:
 
 
 ROWS = [
-    Messy("nothing wrong", nothing_wrong, "Nothing is wrong with it.", 0),
+    Messy("nothing wrong", nothing_wrong, "No problems found.", 0),
     # labels
     Messy(
         "labels of photos in small letters, of texts with capitals",
@@ -314,7 +314,7 @@ def table() -> str:
 
 
 def page_with_rows(text: str) -> str:
-    """The page with the table as it is to be."""
+    """The page with the current table."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n\n{table()}\n\n{END}{after}"

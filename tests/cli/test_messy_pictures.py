@@ -52,7 +52,7 @@ def animated() -> bytes:
     return saved("GIF", save_all=True, append_images=[Image.new("RGB", (60, 40), "red")])
 
 
-PICTURES = {  # name -> content, and what is said of it: None if it is taken
+PICTURES = {  # name -> content, and the message: None if it is accepted
     "turned.jpg": (turned, None),
     "phone.HEIC": (lambda: saved("HEIF"), None),
     "new.avif": (lambda: saved("AVIF"), None),

@@ -15,7 +15,7 @@ from modalhash.cli import app
 
 
 class Messy(NamedTuple):
-    """A table, the options that it is added with, what is said, the exit code, and how many items are added."""
+    """A table, the options that it is added with, the message, the exit code, and how many items are added."""
 
     name: str
     content: object

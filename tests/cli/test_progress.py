@@ -1,4 +1,4 @@
-"""Progress where the error output is no terminal: a line every few seconds, and none where nobody wants them."""
+"""Progress if stderr is not a terminal: a line every few seconds, or none with --quiet."""
 
 from __future__ import annotations
 

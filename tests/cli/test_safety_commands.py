@@ -45,11 +45,11 @@ def test_a_backup_is_restored(engine, tmp_path):
 
 
 def test_relabel_and_retrain(engine, world, tmp_path):
-    (tmp_path / "labels.csv").write_text("id,labels\nphotos/1.png,red;sunset\nnobody,red\n")
+    (tmp_path / "labels.csv").write_text("id,labels\nphotos/1.png,red;sunset\nnothing,red\n")
     done = run("relabel", engine, tmp_path / "labels.csv")
     assert done.exit_code == 1
-    assert "line 3: nobody: no item has the id" in done.stderr
-    assert "1 item relabelled, 0 were so already: 1 have the codes of their labels" in done.stderr
+    assert "line 3: nothing: no item has the id" in done.stderr
+    assert "1 item relabelled, 0 unchanged; 1 have codes from labels" in done.stderr
     assert "only after modalhash retrain: sunset (1)" in done.stderr
     facts = json.loads(run("relabel", engine, tmp_path / "labels.csv", "--json").stdout)
     assert (facts["unchanged"], facts["problems"][0]["code"]) == (1, "unknown_id")

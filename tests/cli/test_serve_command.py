@@ -92,7 +92,7 @@ def test_a_port_that_is_in_use(engine):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run("serve", engine, "--port", taken.getsockname()[1])
     assert done.exit_code == 2
-    assert "is in use; give another one (--port), or 0" in done.stderr
+    assert "is in use; choose another one (--port), or 0" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -100,7 +100,7 @@ def test_a_port_that_is_in_use(engine):
     ("options", "message"),
     [
         (("nosuch",), "nosuch does not exist; expected an engine"),
-        (("ENGINE", "--host", "0.0.0.0"), "other machines reach the service"),
+        (("ENGINE", "--host", "0.0.0.0"), "other machines can reach the service"),
         (("ENGINE", "--token", "short"), "expected at least 8"),
         (("ENGINE", "--trust-proxy", "proxy.example"), "expected an address such as 127.0.0.1"),
         (("ENGINE", "--host", "203.0.113.7", "--without-token"), "cannot listen at 203.0.113.7"),

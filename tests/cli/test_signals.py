@@ -104,6 +104,6 @@ def test_the_workers_of_an_experiment_end_with_it(tmp_path, number, code, timed)
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == code, done.stderr
-    assert ("The same command goes on" in done.stdout) == (code == 143)
+    assert ("The same command continues" in done.stdout) == (code == 143)
     found = {path.parent.name for path in (tmp_path / "results").glob("**/*.json")}
     assert found == ({"datasets"} if timed else set()), "no cell was measured"

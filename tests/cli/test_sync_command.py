@@ -83,7 +83,7 @@ def test_watch_follows_until_it_is_interrupted(place, monkeypatch):
         [
             lambda: paint(photos / "new.png"),
             lambda: None,
-            lambda: photos.rename(place / "away"),  # the disk is unmounted, which is told once
+            lambda: photos.rename(place / "away"),  # the disk is unmounted, which is reported once
             lambda: None,
             lambda: (place / "away").rename(photos),
             retrain,
@@ -98,11 +98,11 @@ def test_watch_follows_until_it_is_interrupted(place, monkeypatch):
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr("modalhash.cli.sync.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("modalhash.cli.maintenance.time", SimpleNamespace(sleep=sleep))
     done = run("sync", engine, photos, "--watch", "--interval", "2")
     assert (done.exit_code, done.exception) == (0, None)
     told = [line.removeprefix(f"{photos}: ") for line in done.stderr.splitlines()]
-    assert told[0] == f"watching {photos} every 2 s; Ctrl-C ends it"
+    assert told[0] == f"watching {photos} every 2 s; stop with Ctrl-C"
     assert told[1] == "0 added, 0 changed, 0 gone, 60 as before"
     assert told[2] == "1 added, 0 changed, 0 gone, 60 as before"
     assert "waiting: " in told[3]

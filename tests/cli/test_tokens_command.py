@@ -37,8 +37,8 @@ def test_tokens_are_made_listed_rotated_and_removed(tmp_path):
     [
         (("add", "FILE", "bob"), "has a token already"),
         (("add", "FILE", "a b"), "expected letters"),
-        (("rotate", "FILE", "nobody"), "no valid token"),
-        (("remove", "FILE", "nobody"), "no token of 'nobody'"),
+        (("rotate", "FILE", "mallory"), "no valid token"),
+        (("remove", "FILE", "mallory"), "no token of 'mallory'"),
         (("list", "nosuch.txt"), "nosuch.txt"),
     ],
 )

@@ -59,7 +59,7 @@ def test_quality_fast_and_a_named_encoder(items, tmp_path):
     assert done.exit_code == 0, done.output
     pictures, texts = done.stderr.splitlines()[:2]
     assert "image: image (built in" in pictures
-    assert texts == "text: as --encoder says"
+    assert texts == "text: as given by --encoder"
 
 
 def test_clip_from_a_folder(items, tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_clip_from_a_folder(items, tmp_path, monkeypatch):
 def test_a_model_that_is_not_on_disk(items, tmp_path):
     if not installed("torch", "transformers"):
         pytest.skip("the extra 'hf' is not installed")
-    done = run("train", items, "-o", tmp_path / "engine", "--encoder", "image=hf:nobody/no-such-model")
+    done = run("train", items, "-o", tmp_path / "engine", "--encoder", "image=hf:nowhere/no-such-model")
     assert done.exit_code == 2
-    assert "nobody/no-such-model is not on this disk" in done.stderr
+    assert "nowhere/no-such-model is not on this disk" in done.stderr
     assert "--download" in done.stderr

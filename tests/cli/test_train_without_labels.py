@@ -105,7 +105,7 @@ def test_refusals_name_the_ways_out(texts, tmp_path):
     done = run(*both, "--labels", "names")
     assert done.exit_code == 0, done.output
     assert (
-        "25 of 37 text items without labels name 2 labels, which were learned from and not stored: 'boat' 13"
+        "25 of 37 text items without labels name 2 labels, which are used in training but not stored: 'boat' 13"
         in done.stderr
     )
     assert "'boat' 13 times, as by 'boats'" in run("info", tmp_path / "engine").stdout.replace("\n", " ")

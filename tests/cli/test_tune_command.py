@@ -31,7 +31,7 @@ def test_what_is_found_is_a_file_that_evaluate_and_train_take(run, tmp_path):
     assert "12 fits, about " in done.stderr, "four trials of three folds"
     found = read_parameters(tmp_path / "p.toml")
     more = run(*options, "--budget", 5)
-    assert more.exit_code == 0, "the study goes on, and its file of parameters is replaced"
+    assert more.exit_code == 0, "the study continues, and its file of parameters is replaced"
     assert "5 trials" in more.stderr
     measured = run(
         "evaluate", "toy.npz", "--method", METHOD, "--params", "p.toml", "--bits", 8, "--seeds", 1, "--markdown"
@@ -82,7 +82,7 @@ def test_an_interrupt_keeps_what_was_done(run, tmp_path, monkeypatch):
     )
     stopped = run(*options)
     assert stopped.exit_code == 130
-    assert "the best so far is in p.toml, every trial in s.journal. The same command goes on." in stopped.stderr
+    assert "the best so far is in p.toml, all trials in s.journal. The same command continues." in stopped.stderr
     assert read_parameters(tmp_path / "p.toml").keys() == {METHOD}
     assert "4 trials" in run(*options).stderr
 

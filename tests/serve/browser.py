@@ -207,7 +207,7 @@ SAID = [
 ]
 """What an answer may say of its first hits, whatever this engine would."""
 STUBBED = ("min_confidence",)
-"""Options that the stub takes in the place of this service, whose engine tells no confidence."""
+"""Options of the stub that replaces this service, whose engine has no confidence."""
 
 
 @contextmanager

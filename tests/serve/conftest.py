@@ -21,7 +21,7 @@ BASE = "http://127.0.0.1"
 
 @pytest.fixture(scope="session")
 def little_engine(tmp_path_factory):
-    """The folder of an engine that nobody changes."""
+    """The folder of an engine that no test changes."""
     from modalhash import Engine
 
     folder = tmp_path_factory.mktemp("served")

@@ -123,7 +123,7 @@ def test_tokens_are_rotated_without_a_restart(make_client, held):
     assert statuses == [401, 401, 200]
     assert {token.role for token in read_tokens(path) if token.name == "write-er"} == {Role.write}
     path.unlink()
-    assert client.get("/engine", headers=bearer(newest)).status_code == 401, "without the file nobody comes in"
+    assert client.get("/engine", headers=bearer(newest)).status_code == 401, "without the file no token is valid"
     write_tokens(path, tokens)
     assert client.get("/engine", headers=bearer(newest)).status_code == 200
 
@@ -207,7 +207,7 @@ def test_a_cookie_expires_and_ends_with_its_token(make_client, held, monkeypatch
     with monkeypatch.context() as patch:
         later = time.time() + 200
         patch.setattr("modalhash.serve.auth.time.time", lambda: later)
-        assert client.get("/engine", headers=kept).status_code == 401, "whatever the browser makes of Max-Age"
+        assert client.get("/engine", headers=kept).status_code == 401, "also if the browser ignores Max-Age"
     assert client.get("/engine", headers=kept).status_code == 200
     write_tokens(path, [token for token in read_tokens(path) if token.name != "read-er"])
     assert client.get("/engine", headers=kept).status_code == 401
@@ -220,7 +220,7 @@ def test_cookies_that_are_none(value):
     assert cookies.find(value, [token]) is None
     good = cookies.make(token).encode()
     assert cookies.find(good, [token]) == token
-    assert cookies.find(b"9" + good, [token]) is None, "nobody can prolong it"
+    assert cookies.find(b"9" + good, [token]) is None, "it cannot be prolonged"
     assert Cookies(60).find(good, [token]) is None
 
 

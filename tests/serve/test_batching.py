@@ -1,4 +1,4 @@
-"""Jobs that wait go together, alone they start at once, and one bad job spoils no other."""
+"""Queued jobs run in one batch, a single job starts immediately, and a bad job does not fail others."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def expected(engine, **search):
 
 @contextmanager
 def answering(reply):
-    """A service that is none: ``reply(handler)`` writes what it answers."""
+    """A fake service: ``reply(handler)`` writes the answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -181,7 +181,7 @@ def test_a_label_that_one_service_has_is_no_error_of_the_others(world, urls):
             client.search(text="a ball", labels=["lonley"])
         with pytest.raises(ValueError, match="radius"):
             client.search(text="a ball", radius=-1)
-        with pytest.raises(TypeError, match="expected text or image"):
+        with pytest.raises(TypeError, match="expected either text or image"):
             client.search()
 
 
@@ -207,7 +207,7 @@ def test_a_service_that_does_not_answer(world, urls):
         options = [part for url in urls for part in ("--at", url)]
         run = CliRunner().invoke(app, ["ask", "a red ball", "-k", "3", "--timeout", "0.5", "--partial", *options])
         assert run.exit_code == 1
-        assert f"without {urls[1]}, which did not answer" in run.output
+        assert f"no answer from {urls[1]}" in run.output
         run = CliRunner().invoke(app, ["ask", "a red ball", "--timeout", "0.5", *options])
         assert run.exit_code == 2
         assert "1 of 3 shards did not answer" in run.output
@@ -239,8 +239,8 @@ def test_another_model_is_refused(urls):
 @pytest.mark.parametrize(
     ("status", "content", "message"),
     [
-        (200, b"<html>", "is no service of modalhash"),
-        (200, {"hits": [3]}, "does not answer as a service of this version"),
+        (200, b"<html>", "is not a modalhash service"),
+        (200, {"hits": [3]}, "returned an answer that this version does not understand"),
         (401, {"error": "a token is needed"}, "status 401: a token is needed"),
         (404, {"error": "no such route"}, "status 404"),
     ],

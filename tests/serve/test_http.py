@@ -142,7 +142,7 @@ def test_more_requests_than_allowed(serve, engine, until):
         held = Held(engine)
         waiting = [pool.submit(ask, server.port, {"text": "red"}) for _ in range(2)]
         metrics = server.config.app.state.service.metrics
-        until(lambda: metrics.requests_under_way == 2)
+        until(lambda: metrics.requests_in_flight == 2)
         status, headers, body = ask(server.port, {"text": "red"})
         assert (status, headers["retry-after"]) == (503, "1")
         assert "busy" in body["error"]

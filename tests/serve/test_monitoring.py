@@ -1,4 +1,4 @@
-"""The log: JSON lines without secrets, and a service that goes on where they cannot be written."""
+"""The log: JSON lines without secrets, and a service that keeps running if they cannot be written."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
     answer = client.post("/search", json={"text": "a secret wish"})
     assert answer.status_code == 500
     assert answer.json() == {
-        "error": "internal error; the log of the service says where, under request 1", "status": 500, "request": 1,
+        "error": "internal error; see request 1 in the log of the service", "status": 500, "request": 1,
     }  # fmt: skip
     assert answer.headers["x-content-type-options"] == "nosniff"
     (found,) = lines("err")
@@ -94,7 +94,7 @@ def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
 
 class Broken(io.StringIO):
     def write(self, text):
-        raise BrokenPipeError("nobody reads")
+        raise BrokenPipeError("no reader")
 
 
 @pytest.mark.parametrize("stream", ["closed", "broken", "missing"])

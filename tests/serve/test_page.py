@@ -110,7 +110,7 @@ def test_more_like_this_stays_with_its_kind(visitor):
     assert shares(page, "blue") == 1
 
 
-@pytest.mark.parametrize("way", ["Escape", "button", "beside"])
+@pytest.mark.parametrize("way", ["Escape", "button", "outside"])
 def test_a_picture_is_large_on_click(visitor, way):
     page = visitor.open("?q=blue+ball")
     visitor.until_results()

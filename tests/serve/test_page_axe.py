@@ -1,4 +1,4 @@
-"""Whether everybody can use the page: the rules of WCAG 2.1 A and AA that axe-core checks, in every state and theme."""
+"""Accessibility of the page: the rules of WCAG 2.1 A and AA that axe-core checks, in every state and theme."""
 
 # ruff: noqa: F401, F811  (fixtures are imported, and then are names of parameters)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page in a browser for somebody with a folder of photos: looking, filtering, removing, picture and words."""
+"""The page in a browser with a folder of photos: looking, filtering, removing, picture and words."""
 
 # ruff: noqa: F401, F811  (fixtures are imported, and then are names of parameters)
 from __future__ import annotations
@@ -338,7 +338,7 @@ def test_where_words_cannot_be_read_it_is_said_why(visitor):
     sentence.wait_for()
     assert page.get_by_role("searchbox").count() == page.get_by_role("button", name="Search", exact=True).count() == 0
     assert page.get_by_role("button", name="Search by a picture").is_visible()
-    assert page.locator(".chip").all_inner_texts() == ["red"]  # a label shows what has it; "blue box" is none
+    assert page.locator(".chip").all_inner_texts() == ["red"]  # a label shows what has it; "blue box" is not a label
     page.locator(".chip").click()
     page.wait_for_function("() => /^[1-5][0-9] pictures/.test(document.querySelector('#summary').textContent)")
     assert parse_qs(urlsplit(page.url).query) == {"label": ["red"]}

@@ -1,4 +1,4 @@
-"""The page in a browser when something is wrong, hostile or small; and whether everybody can use it."""
+"""The page in a browser when something is wrong, hostile or small; and its accessibility."""
 
 # ruff: noqa: F401, F811  (fixtures are imported, and then are names of parameters)
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_a_token_is_asked_for(chromium, engine):
         page = visitor.open(f"?q=red+ball&token={quote(TOKEN)}")
         visitor.until_results()
         assert "token" not in page.url
-        visitor.context.clear_cookies()  # as when the service was started anew with another one
+        visitor.context.clear_cookies()  # as after a restart of the service with another token
         page.get_by_role("searchbox").fill("green ball")
         page.keyboard.press("Enter")
         page.get_by_label("Token").fill("wrong")

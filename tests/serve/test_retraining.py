@@ -1,4 +1,4 @@
-"""Clients go on while engines are trained beneath the service: ``benchmarks/robustness/serve_retrain.py``, shortly."""
+"""Clients keep working while the served engine is retrained: ``benchmarks/robustness/serve_retrain.py``, shortly."""
 
 from __future__ import annotations
 

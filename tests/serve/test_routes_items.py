@@ -1,4 +1,4 @@
-"""Items and their pictures over HTTP, adding and removing, also by many at once."""
+"""Items and their pictures over HTTP, adding and removing, also concurrently."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
             assert str(tmp_path) not in answer.text
     path.unlink()
     gone = client.get("/media/passwd.png").json()["error"]
-    assert "no longer where it was" in gone
-    assert gone.endswith("(looked for passwd.png beside the engine's folder)")
+    assert "is missing" in gone
+    assert gone.endswith("(expected passwd.png next to the engine's folder)")
     assert str(tmp_path) not in gone
     assert client.get("/media/passwd.png?size=64").status_code == 404
     assert client.get("/media/items.csv:3").status_code == 404
@@ -152,7 +152,7 @@ def test_pictures_of_an_archive(client, engine):
     beside.unlink()
     gone = client.get(item["media"])
     assert gone.status_code == 404
-    assert gone.json()["error"].endswith("(looked for more photos.zip!/red/ä?.png beside the engine's folder)")
+    assert gone.json()["error"].endswith("(expected more photos.zip!/red/ä?.png next to the engine's folder)")
 
 
 def test_read_only_says_how_to_write(client):

@@ -15,7 +15,7 @@ from modalhash.serve.searcher import Searcher, SearchJob, TextQuery
 
 
 def test_searches_of_many_clients_share_a_scan(serve, engine, until):
-    """While one search is under way others come; they are answered by one call, each as if it were alone."""
+    """Searches that arrive during another are answered by one call, each with its own result."""
     texts = ["a red ball", "...", "a blue box", "a green box today"]
     expected = [
         None if text == "..." else [hit.id for hit in engine.search(text=text, k=3 + n)] for n, text in enumerate(texts)
@@ -69,7 +69,7 @@ def test_searches_that_may_take_long_do_not_hold_up_the_event_loop(serve, engine
     with serve() as server:
         service = server.config.app.state.service
         service.searcher._expected_seconds = {"slow": 0.1, "unknown": None}.get(reason, 0.001)
-        if reason == "changing":  # somebody else has the store
+        if reason == "changing":  # another process has locked the store
             taken, release = threading.Event(), threading.Event()
 
             def hold():

@@ -74,7 +74,7 @@ def test_requests_under_way_are_not_dropped_for_connections(serve, engine, talk,
     with serve(limits={"connections_per_address": 2}) as server, ThreadPoolExecutor(2) as pool:
         held = Held(engine)
         waiting = [pool.submit(ask, server.port, {"text": "red"}) for _ in range(2)]
-        until(lambda: server.config.app.state.service.metrics.requests_under_way == 2)
+        until(lambda: server.config.app.state.service.metrics.requests_in_flight == 2)
         assert talk(server.port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == b""
         held.go.set()
         assert [one.result()[0] for one in waiting] == [200, 200]
@@ -175,4 +175,4 @@ def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_tha
 
     assert [asyncio.run(accepted(Full(), ProcessState())) for _ in range(3)] == [1, 1, 1]
     assert [asyncio.run(accepted(ProcessState(), Full())) for _ in range(3)] == [0, 0, 0]
-    assert asyncio.run(accepted(Full())) == 0, "if nobody else does, it takes the connection itself"
+    assert asyncio.run(accepted(Full())) == 0, "if no other worker does, it accepts the connection itself"

@@ -1,4 +1,4 @@
-"""Another engine takes the place of the one that is served: the service follows, and drops nothing."""
+"""The served engine is replaced: the service switches to the new one without dropping requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from modalhash.serve.service import Service
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """An engine of other codes, to be put in the place of the one that is served."""
+    """An engine with other codes, to replace the served one."""
     folder = tmp_path_factory.mktemp("other")
     make_world(folder)
     Engine.train(folder / "items.csv", folder / "engine", n_bits=8).close()
@@ -47,7 +47,7 @@ def test_searches_follow_to_the_new_engine(make_client, engine, other):
     put(other, engine.path)
     assert wait_for(lambda: client.get("/engine").json()["n_bits"] == 8)
     assert client.post("/search", json={"text": "a red ball"}).json()["n_bits"] == 8
-    assert wait_for(lambda: engine.store._closed), "the old engine is closed when nobody uses it"
+    assert wait_for(lambda: engine.store._closed), "the old engine is closed after its last request"
 
 
 def test_what_is_acknowledged_is_in_the_new_engine(make_client, engine, other):
@@ -112,7 +112,7 @@ def test_a_change_gives_up_after_some_replacements(engine, other):
         put(other, engine.path)
         service.engine.add([{"text": "a red ball"}])
 
-    with pytest.raises(HTTPError, match="replaced again and again"):
+    with pytest.raises(HTTPError, match="replaced repeatedly"):
         service._change(overtaken)
     service.close()
 
@@ -132,7 +132,7 @@ def test_a_service_closes_what_it_opened_and_leaves_the_callers_engine(engine, o
 
 
 def test_while_an_engine_is_replaced_nothing_that_was_acknowledged_is_lost(serve, engine, little_engine, other):
-    """Writers and readers go on while the engine is replaced; what was acknowledged last is in the last engine."""
+    """Writers and readers continue while the engine is replaced; what was acknowledged last is in the last engine."""
     stop, failures, acknowledged = threading.Event(), [], []
 
     def write(writer):
@@ -154,7 +154,7 @@ def test_while_an_engine_is_replaced_nothing_that_was_acknowledged_is_lost(serve
             count = len(acknowledged)
             assert wait_for(lambda count=count: len(acknowledged) > count + 2)
             put(source, engine.path)
-        last = len(acknowledged) + 2  # those that were under way at the last replacement
+        last = len(acknowledged) + 2  # those in flight at the last replacement
         assert wait_for(lambda: len(acknowledged) > last + 6)
         stop.set()
         for job in jobs:

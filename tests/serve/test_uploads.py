@@ -92,7 +92,7 @@ def test_slow_bodies_of_one_address_keep_nobody_out(serve, until, monkeypatch, l
     with serve(limits={"requests": 8, **limits}) as server, ExitStack() as opened:
         start_bodies(opened, server, 8)
         metrics = server.config.app.state.service.metrics
-        until(lambda: metrics.requests_under_way == min(limits.values()))
+        until(lambda: metrics.requests_in_flight == min(limits.values()))
         for _ in range(3):
             assert ask(server.port, {"text": "red"}, source="127.0.0.2")[0] == 200
 
@@ -107,7 +107,7 @@ def test_the_slowest_body_is_dropped_first(serve, until, monkeypatch):
         assert ask(server.port, {"text": "red"})[0] == 200
         answer = slow.recv(65536)
         assert status_of(answer) == 408
-        assert b"its place was needed" in answer
+        assert b"to free its slot" in answer
         quick.sendall(b'{"text": "red"}'.rjust(100))
         assert status_of(quick.recv(65536)) == 200
 
@@ -118,7 +118,7 @@ def test_bodies_that_are_not_slow_are_not_dropped(serve, until):
         until(lambda: server.config.app.state.service.body_budget.used == 100)
         status, headers, body = ask(server.port, {"text": "red"})
         assert (status, headers["retry-after"]) == (429, "1")
-        assert "2 bodies are arriving" in body["error"]
+        assert "2 uploads in progress" in body["error"]
         for connection in arriving:
             connection.sendall(b'{"text": "red"}'.rjust(50))
             assert status_of(connection.recv(65536)) == 200

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from modalhash.serve.worker_state import (
-    EVERYBODY,
+    ALL_ADDRESSES,
     LocalCounter,
     ProcessState,
     SharedCounters,
@@ -30,7 +30,7 @@ def seats(tmp_path):
 def test_a_tally_is_that_of_all_workers(seats):
     tallies = [seat.tally("requests") for seat in seats] + [seats[0].tally("bodies")]
     reference = Counter()
-    for n, address in enumerate(["192.0.2.1", "192.0.2.2", EVERYBODY, "2001:db8::/64", "192.0.2.1"] * 3):
+    for n, address in enumerate(["192.0.2.1", "192.0.2.2", ALL_ADDRESSES, "2001:db8::/64", "192.0.2.1"] * 3):
         tallies[n % 3].add(address, 1 + n)
         reference[address] += 1 + n
     for tally in tallies[:3]:
@@ -65,13 +65,13 @@ def test_what_a_worker_that_ended_had_under_way_is_forgotten(seats, tmp_path):
     board = SharedCounters(tmp_path / "board")
     for seat in seats:
         seat.tally("requests").add("192.0.2.1", 4)
-        seat.all_under_way(4)
+        seat.all_in_flight(4)
     number = seats[1].next_number()
     board.clear(1)
     assert seats[0].tally("requests").total("192.0.2.1") == 8
-    assert seats[0].all_under_way(4) == 8
+    assert seats[0].all_in_flight(4) == 8
     again = WorkerState(WorkerArguments(tmp_path / "board", 1, KEY, 0.0, tmp_path))
-    assert again.next_number() > number, "its successor goes on counting"
+    assert again.next_number() > number, "its successor continues the count"
 
 
 def test_no_two_requests_have_the_same_number(seats):
@@ -117,8 +117,8 @@ def test_a_worker_knows_whether_another_has_fewer_connections(seats, tmp_path):
     assert seats[0].has_more_connections(1), "one that is not counted yet is one more"
     for address, worker in (("192.0.2.1", 0), ("192.0.2.2", 0), ("192.0.2.1", 1)):
         tallies[worker].add(address, 1)
-        tallies[worker].add(EVERYBODY, 1)
+        tallies[worker].add(ALL_ADDRESSES, 1)
     assert [seat.has_more_connections(0) for seat in seats] == [True, True, False]
     SharedCounters(tmp_path / "board").clear(2)
     assert [seat.has_more_connections(0) for seat in seats[:2]] == [True, False], "a worker that ended has none to take"
-    assert not ProcessState().has_more_connections(5), "a process by itself has nobody to leave them to"
+    assert not ProcessState().has_more_connections(5), "a single process must accept them itself"

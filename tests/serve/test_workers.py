@@ -1,4 +1,4 @@
-"""Several workers as real processes: what one changes all see, and nobody notices when one is replaced.
+"""Several workers as real processes: all see the changes of one, and clients do not notice a replacement.
 
 Starting two processes takes some seconds, so most tests share a service; each leaves it as it found it, serving.
 """
@@ -20,7 +20,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs signals and /proc")
 DEADLINE = 90
 N_ROWS = 4
-"""Twice as many as workers: the remainder of a request's number tells which process answered it."""
+"""Two per worker: the remainder of a request's number tells which process answered it."""
 
 
 class Service:
@@ -199,7 +199,7 @@ def test_a_worker_that_is_killed_is_replaced(service, until):
     os.kill(workers[0], signal.SIGKILL)
     service.wait_for(lambda lines: len(service.events("worker_ended")) == before + 1)
     assert service.events("worker_ended")[-1]["exit_code"] == -signal.SIGKILL
-    assert service.ask("/search", {"text": "a red ball", "k": 1})[0] == 200, "the other one goes on"
+    assert service.ask("/search", {"text": "a red ball", "k": 1})[0] == 200, "the other one still answers"
     until(lambda: len(service.workers()) == 2, DEADLINE)
     assert workers[0] not in service.workers()
     for connection in service.one_connection_to_each():

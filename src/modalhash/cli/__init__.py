@@ -1,4 +1,4 @@
-"""The command line: one module per command, each of which calls the library."""
+"""The command line: commands that call the library."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from modalhash.cli import (
     methods,
     search,
     serve,
-    sync,
     train,
-    tune,
 )
 from modalhash.cli.common import Commands, Terminated, clean_stops, say
 
@@ -46,11 +44,11 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """Short binary codes for photos, texts and other modalities that were never paired.
+    """Search photos, texts and other modalities by short binary codes, without paired training data.
 
-    Start with [bold]modalhash demo[/bold]: it trains on two modalities and
-    measures how well items of one find items of the other. Then make a search
-    engine of your own with [bold]modalhash train[/bold].
+    Start with [bold]modalhash demo[/bold]. It trains on two modalities and
+    measures how well items of one find items of the other. Then train your own
+    search engine with [bold]modalhash train[/bold].
     """
 
 
@@ -59,7 +57,7 @@ app.command()(demo.demo)
 app.command(rich_help_panel=ENGINE)(check.check)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(items.add)
-app.command(rich_help_panel=ENGINE)(sync.sync)
+app.command(rich_help_panel=ENGINE)(maintenance.sync)
 app.command(rich_help_panel=ENGINE)(items.encode)
 app.command(rich_help_panel=ENGINE)(items.remove)
 app.command(rich_help_panel=ENGINE)(items.relabel)
@@ -78,13 +76,13 @@ app.command(rich_help_panel=ENGINE)(maintenance.restore)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)
-app.command()(tune.tune)
+app.command()(evaluate.tune)
 app.command()(evaluate.compare)
 app.add_typer(experiment.app, name="experiment")
 
 
 def main() -> None:
-    """Run the command line; the entry point of the package."""
+    """Run the command line; entry point of the package."""
     with clean_stops():
         try:
             app()

@@ -1,4 +1,4 @@
-"""``modalhash check``: what ``modalhash train`` would make of some sources, and at what cost."""
+"""The command check: inspect sources before training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 EXAMPLES = 2
-"""Items of each kind of problem that are printed."""
+"""Number of items printed for each kind of problem."""
 
 
 def check(
@@ -71,15 +71,15 @@ def check(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at sources before training: what would be left out, what deserves a look, and what it would take.
+    """Check sources before training: what would be skipped, what looks wrong, and how long it would take.
 
-    Reads all that [b]modalhash train[/b] would read, with the same options, and
-    decodes every picture. Nothing is learned and nothing is written. Labels are
-    what ties pictures and texts together, so it says which they share, and
-    which look like one label typed in two ways, or like several in one.
+    Reads everything that [b]modalhash train[/b] would read, with the same
+    options, and decodes every picture, but trains and writes nothing. Labels
+    connect pictures and texts, so it reports which labels they share, and which
+    look misspelled or like several labels in one.
 
-    Exit code: 0 if nothing is wrong; 1 if something would be left out or
-    deserves a look; 2 if no engine can be made.
+    Exit code: 0 if nothing is wrong; 1 if items would be skipped or something
+    needs attention; 2 if training is not possible.
 
     [bold]Examples[/bold]
 
@@ -123,13 +123,12 @@ def check(
 
 
 def _lines(found: SourceCheck, encoders: dict[str, str], quality: str) -> list[str]:
-    """Return what is printed for a person, at 80 columns."""
     lines = _sources(found)
     if found.modalities:
         lines += ["", *_counts(found)]
     if found.problems:
         lines += ["", *_left_out(found)]
-    for title, attention in (("To look at", True), ("Good to know", False)):
+    for title, attention in (("Needs attention", True), ("Good to know", False)):
         if remarks := [remark for remark in found.remarks if remark.attention == attention]:
             lines += ["", title]
             for remark in remarks:
@@ -164,7 +163,7 @@ def _left_out(found: SourceCheck) -> list[str]:
     from modalhash.engine import group_problems
 
     n = len(found.problems)
-    lines = [f"Left out: {_number(n, 'item')}"]
+    lines = [f"Skipped: {_number(n, 'item')}"]
     for what, group in group_problems(found.problems).items():
         lines += _wrapped(f"{len(group):,} × {what}", "  ", "    ")
         for problem in group[:EXAMPLES]:
@@ -183,20 +182,20 @@ def _plan(found: SourceCheck, plan: TrainingPlan, encoders: dict[str, str], qual
         speed = f"here {one.per_second:,.0f}, {_about(one.seconds)} for all"
         own = QUALITIES[quality].get(modality)
         if own is None or own.encoder != one.encoder or modality in encoders:
-            why = "as asked for" if modality in encoders else "features that the source has"
-            rows.append((modality, f"{one.encoder} ({why}): items a second and core {speed}"))
+            why = "as requested" if modality in encoders else "features of the source"
+            rows.append((modality, f"{one.encoder} ({why}): items per second and core {speed}"))
             continue
         rows.append((modality, f"{one.encoder}, {own.reason}; {speed}"))
         for other, choices in QUALITIES.items():
             choice = choices.get(modality, own)
             if choice.encoder != own.encoder:
                 seconds = one.seconds * own.per_second / choice.per_second
-                rows.append(("", f"--quality {other} takes {choice.encoder}, {choice.reason}; {_about(seconds)}"))
+                rows.append(("", f"--quality {other} uses {choice.encoder}, {choice.reason}; {_about(seconds)}"))
     if plan.seconds is not None:
         stages = ", ".join(f"{stage} {describe_seconds(seconds)}" for stage, seconds in plan.seconds.items())
         rows.append(("time", f"{_about(sum(plan.seconds.values()))} on this machine ({stages})"))
     else:
-        rows.append(("time", f"encoding as above; what {plan.method} takes to learn is not estimated"))
+        rows.append(("time", f"encoding as above; the training time of {plan.method} is not estimated"))
     memory = "" if plan.memory is None else f"about {_size(plan.memory)}; "
     rows.append(("memory", f"{memory}the engine will be about {_size(plan.disk)}"))
     return _aligned(rows, "  ")
@@ -204,14 +203,14 @@ def _plan(found: SourceCheck, plan: TrainingPlan, encoders: dict[str, str], qual
 
 def _verdict(found: SourceCheck) -> list[str]:
     if found.error is not None:
-        lines = _wrapped(f"No engine can be made: {printable(found.error)}", "", "  ")
+        lines = _wrapped(f"Training is not possible: {printable(found.error)}", "", "  ")
         return lines + [f"  {printable(line)}" for line in (found.details or "").splitlines()]
     if not found.exit_code:
-        return ["Nothing is wrong with it."]
+        return ["No problems found."]
     n, looks = len(found.problems), sum(remark.attention for remark in found.remarks)
-    parts = [f"{_number(n, 'item')} would be left out"] * bool(n)
-    parts += [f"{looks:,} {'thing deserves' if looks == 1 else 'things deserve'} a look"] * bool(looks)
-    return [f"It can be trained; {' and '.join(parts)}."]
+    parts = [f"{_number(n, 'item')} would be skipped"] * bool(n)
+    parts += [f"{looks:,} {'remark needs' if looks == 1 else 'remarks need'} attention"] * bool(looks)
+    return [f"Training is possible; {' and '.join(parts)}."]
 
 
 def _number(n: int, what: str) -> str:
@@ -227,7 +226,7 @@ def _size(n_bytes: float) -> str:
 
 
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
-    """Return names and what they are as two columns."""
+    """Return rows as two columns."""
     width = min(max((len(name) for name, _ in rows), default=0), 30)
     lines = []
     for name, text in rows:

@@ -1,4 +1,4 @@
-"""What the commands share: errors, options, progress, and what is printed for a person."""
+"""Shared parts of the commands: signals, progress, options, errors and output for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -31,16 +31,14 @@ if TYPE_CHECKING:
     from modalhash.engine import Engine, Problem
 
 
-# -- Signals that ask a command to stop: it cleans up behind it, as after Ctrl-C.
-
 SIGNALS = ("SIGTERM", "SIGHUP")
-"""Of a service manager, a batch system or ``kill``; and of a terminal that is closed, where there is such a signal."""
+"""Signals that stop a command after it has cleaned up, as after Ctrl-C. Windows does not have SIGHUP."""
 SIGNALLED = 128
-"""Exit codes above it are this and the signal, as in a shell: 143 for SIGTERM, 130 for Ctrl-C."""
+"""Added to the signal number for the exit code, as in a shell: 143 for SIGTERM, 130 for Ctrl-C."""
 
 
 class Terminated(SystemExit):
-    """A signal asked the command to stop. No handler of errors takes it for one; what is open closes."""
+    """The command was stopped by a signal; a SystemExit, so that error handlers do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(SIGNALLED + number)
@@ -49,9 +47,9 @@ class Terminated(SystemExit):
 
 @contextmanager
 def clean_stops() -> Iterator[None]:
-    """Raise :class:`Terminated` in the block when a signal asks to stop; one that the parent ignores stays ignored.
+    """Raise :class:`Terminated` in the block at the first stop signal; ignore later ones, to finish cleaning up.
 
-    Further ones are ignored: they would end the cleaning up halfway.
+    Signals that the parent process ignores stay ignored.
     """
     numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
@@ -71,18 +69,15 @@ def clean_stops() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-# -- How far long work is, for whoever reads a log instead of a terminal: a line every few seconds.
-
 QUIET = "MODALHASH_QUIET"
-"""The environment variable that silences progress, unless it is empty or 0."""
+"""Environment variable that turns off progress, unless it is empty or 0."""
 EVERY = 5.0
-"""Seconds from one line to the next."""
+"""Seconds between progress lines."""
 MIN_STEPS = 3
-"""Steps that have to be seen of a stage before its end is foretold."""
+"""Steps of a stage before its remaining time is estimated."""
 
 
 def is_quiet() -> bool:
-    """Return whether progress is not to be shown."""
     return os.environ.get(QUIET, "") not in ("", "0")
 
 
@@ -90,20 +85,13 @@ def is_quiet() -> bool:
 class _StageLines:
     began: float
     first: int
-    """The step that was done when it began to be watched."""
     shown: bool = False
 
 
 class ProgressLines:
-    """A callback that writes a line when some seconds have passed since the last, and one for a stage's end.
+    """Callback that writes a progress line every few seconds, for logs, and one at the end of a stage.
 
-    Work that takes less than that writes nothing, and so does a stage that begins and ends between two lines.
-
-    Parameters
-    ----------
-    write : takes a line
-    every : seconds from one line to the next
-    clock : seconds, from any beginning
+    Stages that start and end between two lines write nothing.
 
     Examples
     --------
@@ -124,7 +112,6 @@ class ProgressLines:
         self._last = clock()
 
     def __call__(self, progress: Progress) -> None:
-        """Take note of a step."""
         now = self._clock()
         stage = self._stages.setdefault(progress.stage, _StageLines(now, progress.step))
         ended = progress.step >= progress.total
@@ -143,7 +130,7 @@ class ProgressLines:
 
 
 def describe_seconds(seconds: float) -> str:
-    """Write a time for a person.
+    """Format a duration.
 
     Examples
     --------
@@ -156,28 +143,26 @@ def describe_seconds(seconds: float) -> str:
 
 
 EXIT_INCOMPLETE = 1
-"""Exit code: done, but something was left out."""
+"""Exit code if some items were skipped."""
 EXIT_ERROR = 2
-"""Exit code: not done."""
+"""Exit code after an error."""
 _typed: ContextVar[list[str]] = ContextVar("typed", default=[])  # noqa: B039 - never changed in place
-"""The words of the command line that is being run."""
+"""The words of the current command line."""
 MAX_PROBLEMS = 20
-"""Problems that are printed; --json has all of them."""
-
-# -- options and arguments that several commands have
+"""Number of problems printed; --json lists all."""
 
 EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of the engine.", show_default=False)]
 Field = Annotated[
     list[str] | None,
     typer.Option(
-        help="What the manifest calls things, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
+        help="Name of a field in the manifest, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
     ),
 ]
 Encoding = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Encoding of a manifest, e.g. [b]latin-1[/b]; found from its bytes by default.",
+        help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.",
         show_default=False,
     ),
 ]
@@ -185,7 +170,7 @@ Separator = Annotated[
     str | None,
     typer.Option(
         metavar="SIGN",
-        help="What separates the columns of a table, e.g. [b]';'[/b] or [b]'\\t'[/b]; found from its lines by default.",
+        help="Separator of columns, e.g. [b]';'[/b] or [b]'\\t'[/b]; detected by default.",
         show_default=False,
     ),
 ]
@@ -193,18 +178,25 @@ Sheet = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of skipping it.")]
 Exif = Annotated[
     bool,
     typer.Option(
         "--exif/--no-exif",
-        help="Take the fields taken, camera, lens, latitude and longitude of pictures from what their camera wrote.",
+        help="Read the fields taken, camera, lens, latitude and longitude from the EXIF data of photos.",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
 ReadText = Annotated[
     bool,
-    typer.Option("--read-text", help="Read the text in pictures, which words then find (extra ocr; about 1 s each)."),
+    typer.Option("--read-text", help="Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each)."),
+]
+Want = Annotated[
+    list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
+]
+Radius = Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")]
+Refine = Annotated[
+    bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
@@ -212,28 +204,29 @@ Quiet = Annotated[
     typer.Option(
         "--quiet",
         "-q",
-        help="Say nothing of the progress. Also the variable MODALHASH_QUIET.",
+        help="Do not show progress. Also the variable MODALHASH_QUIET.",
         callback=lambda value: _set_variable(QUIET, "1" if value else None),
     ),
 ]
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Import a method or encoders that are not modalhash's, if the engine has some: runs their code."
+        "--trust",
+        help="Allow the engine to import methods or encoders that are not modalhash's, which runs their code.",
     ),
 ]
 
 ReadOnly = Annotated[
     bool,
-    typer.Option("--read-only", help="Write nothing into the engine's folder, which may lie on a read-only disk."),
+    typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk."),
 ]
 
 Store = Annotated[
     str | None,
     typer.Option(
         metavar="STORE",
-        help="Where the items go: [b]sqlite[/b], a file in the folder; or a PostgreSQL database, as its URL, or better "
-        "[b]postgresql[/b] for the URL in the variable. By default as in an engine that is replaced, else a file.",
+        help="Where items are stored: [b]sqlite[/b], a file in the folder; [b]postgresql[/b], the database in the "
+        "variable; or the URL of a database. By default as in the replaced engine, else sqlite.",
         show_default=False,
     ),
 ]
@@ -241,14 +234,13 @@ StoreVariable = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The environment variable that has the URL of the database; MODALHASH_DATABASE_URL by default.",
+        help="Environment variable with the URL of the database; MODALHASH_DATABASE_URL by default.",
         show_default=False,
     ),
 ]
 
 
 def _set_variable(name: str, text: str | None) -> None:
-    """Set a variable for this process and those it starts, if an option gives it."""
     if text is not None:
         os.environ[name] = text
 
@@ -257,8 +249,8 @@ ReadMemory = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory that the values of a file may take, e.g. [b]2GB[/b]; by default half a gigabyte, or 16 times "
-        "its size. Also the variable MODALHASH_READ_MEMORY.",
+        help="Memory limit for reading a file, e.g. [b]2GB[/b]; by default 0.5 GB or 16 times its size. Also the "
+        "variable MODALHASH_READ_MEMORY.",
         callback=lambda value: _set_variable("MODALHASH_READ_MEMORY", value),
     ),
 ]
@@ -266,7 +258,7 @@ ReadSeconds = Annotated[
     str | None,
     typer.Option(
         metavar="SECONDS",
-        help="Time that a variable of a file may take; by default a minute, and more for large files. Also the "
+        help="Time limit for reading a variable of a file; by default a minute, more for large files. Also the "
         "variable MODALHASH_READ_SECONDS.",
         callback=lambda value: _set_variable("MODALHASH_READ_SECONDS", value),
     ),
@@ -278,16 +270,15 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="ROLE=VARIABLE",
-        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are "
-        "not recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
-        "repeated.",
+        help="Role of a variable in a file that is not recognised, e.g. [b]--map image=I_tr --map labels=L_tr[/b]; "
+        "[b]image=I[/b] means I_tr and I_te. Also labels.image, ids, class_names, is_train; may be repeated.",
         show_default=False,
     ),
 ]
 
 
 def file_mapping(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Parse ``--map`` to what ``read`` takes: ``labels.image=L`` is the labels of one modality, ``[...]`` is JSON."""
+    """Parse ``--map``: ``labels.image=L`` sets the labels of one modality, ``[...]`` is JSON."""
     mapping: dict[str, Any] = {}
     for key, text in key_values(texts, "--map").items():
         value: Any = text
@@ -300,42 +291,41 @@ def file_mapping(texts: Iterable[str] | None) -> dict[str, Any]:
         if modality and role in ("labels", "ids"):
             of_role = mapping.setdefault(role, {})
             if not isinstance(of_role, dict):
-                raise ValueError(f"--map {key}={text}: {role} were given for all modalities before")
+                raise ValueError(f"--map {key}={text}: {role} are already given for all modalities")
             of_role[modality] = value
         elif isinstance(mapping.get(key), dict):
-            raise ValueError(f"--map {key}={text}: {key} were given by modality before")
+            raise ValueError(f"--map {key}={text}: {key} are already given by modality")
         else:
             mapping[key] = value
     return mapping
 
 
 def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
+    """Parse a repeatable option: ``["a=b"]`` becomes ``{"a": "b"}``."""
     values: dict[str, str] = {}
     for text in texts or ():
         key, _, value = text.partition("=")
         if not key or not value:
             raise ValueError(f"{option} {text!r}: expected key=value")
         if key in values:
-            raise ValueError(f"{option} {text!r}: {key} was given before, as {values[key]!r}")
+            raise ValueError(f"{option} {text!r}: {key} is already {values[key]!r}")
         values[key] = value
     return values
 
 
 def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
-    """Parse as :func:`key_values`, with numbers, true, false, none and JSON as what they are; the rest stays text."""
+    """Parse as :func:`key_values`, with numbers, true, false, none and JSON converted."""
     return {key: _parse(value) for key, value in key_values(texts, option).items()}
 
 
 def table_format(encoding: str | None, separator: str | None, sheet: str | None) -> TableFormat:
-    """Return how the options say that tables are written."""
     from modalhash.data import TableFormat
 
     return TableFormat(encoding, separator, sheet)
 
 
 def bits_or_auto(text: str) -> int | str:
-    """Parse a code length; what is no number is left to the library, which knows what else there may be."""
+    """Parse a code length; other texts are returned unchanged, for the library to check."""
     try:
         return int(text)
     except ValueError:
@@ -354,13 +344,10 @@ def _parse(text: str) -> Any:
     return text
 
 
-# -- what commands open
-
-
 def open_engine(
     folder: Path, *, trust: bool, read_only: bool = False, n_threads: int | None = None, backend: str = "exact"
 ) -> Engine:
-    """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
+    """Open an engine; with ``trust``, also import modules from the current folder."""
     from modalhash.engine import Engine
 
     if trust:
@@ -370,10 +357,7 @@ def open_engine(
 
 @contextmanager
 def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]:
-    """Note a change of an engine in its audit log, as one of the user who runs the command.
-
-    What the block puts into the dict is noted with its end.
-    """
+    """Record a change in the engine's audit log, with the current user and what the block puts into the dict."""
     from modalhash.engine import AuditLog, command_line_user
 
     creates = not folder.is_dir() or not any(folder.iterdir())
@@ -382,10 +366,10 @@ def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]
 
 
 def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | None = None) -> Dataset:
-    """Read a data set: a file comes first, then the named data set if it is there, then a folder.
+    """Read a data set: a file, else a named data set that is present, else a folder.
 
-    With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is
-    not recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
+    ``mapping`` is the parsed ``--map``, or None for commands without it. If the layout of a file is not recognised, the
+    error contains a command line with ``--map`` to copy.
     """
     from modalhash.data import ReadError, is_named, is_present, load_dataset, read
 
@@ -399,62 +383,60 @@ def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | 
             return read(name)
         except ReadError as error:
             if mapping is not None and error.mapping and (line := command_with(error.mapping)):
-                error.add_note(f"If the variables are what their names and shapes suggest, this reads it:\n  {line}")
+                error.add_note(
+                    f"If the names and shapes of the variables are what they seem, this command reads it:\n  {line}"
+                )
             raise
-    return load_dataset(name, root)  # which says what names there are
+    return load_dataset(name, root)  # its error lists the names
 
 
 def command_with(mapping: dict[str, str]) -> str:
-    """Return the command line that is being run with a mapping added, to copy; empty where no command is run."""
+    """Return the current command line with a mapping added, to copy; empty outside commands."""
     words = _typed.get()
     maps = [word for role, variable in mapping.items() for word in ("--map", f"{role}={variable}")]
     return shlex.join([*words, *maps]) if words else ""
 
 
 def import_from_here() -> None:
-    """Let ``module:Class`` be a module in the current folder too; what is installed comes first."""
+    """Allow importing modules from the current folder; installed ones come first."""
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
 
 
 def check_drawing(path: Path) -> None:
-    """Refuse a file of curves that could not be written, before anything is fitted."""
+    """Raise if a figure could not be written, before anything is fitted."""
     from modalhash.core.imports import require
 
     kinds = (".svg", ".png", ".pdf")
     if path.suffix.lower() not in kinds:
-        raise ValueError(f"{path}: curves are drawn as {', '.join(kinds)}; expected a name that ends so")
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(kinds)}")
     require("matplotlib", extra="plot", why="drawing curves")
     if path.is_dir():
-        raise IsADirectoryError(f"{path}: a folder; expected the name of a file")
+        raise IsADirectoryError(f"{path} is a folder; expected a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"{path}: the folder {path.parent} is not writable; take another one")
-
-
-# -- errors
+        raise PermissionError(f"{path}: the folder {path.parent} is not writable; choose another one")
 
 
 class Commands(TyperGroup):
-    """A group of commands whose user errors are one line, and whose warnings are lines too."""
+    """Command group that prints user errors and warnings as single lines."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
-        """Remember what was typed, for errors that show a better command line."""
+        """Store the command line for error messages that suggest a better one."""
         words = [info_name or "modalhash", *args]
         context = super().make_context(info_name, args, *rest, **extra)
-        if context.parent is None:  # not a group within a group, which gets the rest of the words
+        if context.parent is None:  # a nested group gets only the rest of the words
             _typed.set(words)
         return context
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with user_errors():
             return super().invoke(ctx)
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Say what is wrong with the input in one line, with exit code 2; a bug keeps its traceback."""
+    """Print errors of the input in one line and exit with code 2; bugs keep their traceback."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -473,11 +455,11 @@ def user_errors() -> Iterator[None]:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Tell whether an exception speaks to the user: the library raises these with the reason and the remedy."""
-    if isinstance(error, BrokenPipeError):  # whoever reads the output has enough: typer ends quietly
+    """Return whether the message of an exception is meant for the user."""
+    if isinstance(error, BrokenPipeError):  # the reader closed the pipe; typer exits quietly
         return False
     if isinstance(error, KeyError):
-        return bool(error.args) and " " in str(error.args[0])  # a sentence, not the key of a failed look-up
+        return bool(error.args) and " " in str(error.args[0])  # a sentence, not a key
     if isinstance(error, RuntimeError) and not isinstance(error, typer.Exit | typer.Abort):
         from modalhash.store import StoreError
 
@@ -485,16 +467,12 @@ def is_user_error(error: Exception) -> bool:
     return isinstance(error, ValueError | TypeError | OSError | ImportError)
 
 
-# -- what is printed for a person
-
-
 def say(text: str, *, colour: str | None = None) -> None:
-    """Print one line for a person, beside the output."""
+    """Print one line to stderr."""
     typer.secho(text, fg=colour, err=True)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for tables and marked-up text."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
@@ -504,10 +482,10 @@ def console(*, stderr: bool = False) -> Console:
 def progress_bars(
     on: Console | None = None, note: Callable[[Progress], str] | None = None
 ) -> Iterator[Callback | None]:
-    """Yield a callback that draws one bar per stage, with the objective where there is one, or with another note.
+    """Yield a callback that draws one bar per stage, with a note or the objective.
 
-    By default bars are drawn on the error output. Where that is no terminal there is a line every few seconds instead;
-    where MODALHASH_QUIET is set (``--quiet``), there is nothing.
+    If stderr is not a terminal, a line is printed every few seconds instead; with ``--quiet`` (MODALHASH_QUIET),
+    nothing.
     """
     on = console(stderr=True) if on is None else on
     if is_quiet():
@@ -541,7 +519,7 @@ def progress_bars(
 
 
 def rate_and_time_left(progress: Progress) -> str:
-    """Return a note for :func:`progress_bars`: how much is done per second, and how long the rest will take."""
+    """Return a note for :func:`progress_bars`: steps per second and remaining time."""
     if not progress.step or progress.seconds <= 0:
         return ""
     rate, left = progress.step / progress.seconds, progress.total - progress.step
@@ -549,24 +527,23 @@ def rate_and_time_left(progress: Progress) -> str:
 
 
 def describe_labels(facts: dict[str, Any]) -> str:
-    """Say how many labels an engine has learned from, from :meth:`Engine.info`."""
     return "learned without labels" if facts["labels"] == "none" else f"{facts['classes']} labels"
 
 
 def describe_named_labels(facts: dict[str, Any]) -> list[str]:
-    """Say which texts were given labels that they name, a line per modality, from :meth:`Engine.info`."""
+    """Describe which texts were given labels that they contain, one line per modality."""
     lines = []
     for modality, found in (facts["named_labels"] or {}).items():
         shown = "; ".join(f"{label!r} {n:,} times, as by {word!r}" for label, (word, n) in found["examples"].items())
         lines.append(
             f"{found['labelled']:,} of {found['texts']:,} {modality} items without labels name {found['labels']:,} "
-            f"labels, which were learned from and not stored{': ' + shown if shown else ''}"
+            f"labels, which are used in training but not stored{': ' + shown if shown else ''}"
         )
     return lines
 
 
 def describe_overlap(facts: dict[str, Any]) -> list[str]:
-    """Say in one line which labels modalities do not share, from :meth:`Engine.info`; nothing if they share all."""
+    """Describe in one line which labels the modalities do not share; empty if they share all."""
     from modalhash.engine import describe_label_overlap
 
     overlap = facts.get("label_overlap")
@@ -576,7 +553,7 @@ def describe_overlap(facts: dict[str, Any]) -> list[str]:
 
 
 def describe_codes(facts: dict[str, Any]) -> str:
-    """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
+    """Describe the code length of an engine and how its label sets share codes."""
     text, shared = f"{facts['n_bits']} bits", facts["collisions"]
     if shared is None:  # not trained from labels
         return text
@@ -592,38 +569,40 @@ def describe_codes(facts: dict[str, Any]) -> str:
 
 
 def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
-    """Print which items were left out and why, by line."""
     if not problems:
         return
     more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
-    say(f"{len(problems):,} left out of {', '.join(sources[:3])}{more}:", colour="yellow")
-    for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
+    say(f"{len(problems):,} skipped from {', '.join(sources[:3])}{more}:", colour="yellow")
+    list_problems(sorted(problems, key=lambda one: (one.source or "", one.line or 0)))
+
+
+def list_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems[:MAX_PROBLEMS]:
         say(f"  {describe_problem(problem)}")
     if len(problems) > MAX_PROBLEMS:
         say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")
 
 
 def describe_problem(problem: Problem) -> str:
-    """Say what is wrong with an item in one line; a file below the current folder by the path from there."""
+    """Describe a problem in one line, with paths relative to the current folder."""
     if problem.path is not None and Path(problem.path).is_relative_to(Path.cwd()):
         problem = replace(problem, path=str(Path(problem.path).relative_to(Path.cwd())))
     return printable(str(problem))
 
 
 def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
-    """Return problems as JSON values, without what is not known of them."""
+    """Return problems as JSON values, without empty fields."""
     known = [{key: value for key, value in vars(one).items() if value is not None} for one in problems]
     return [{key: value.value if isinstance(value, Enum) else value for key, value in one.items()} for one in known]
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document, indented."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
-    if any("\ud800" <= sign <= "\udfff" for sign in text):  # half a character, which no output takes as it is
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # surrogates cannot be encoded as UTF-8
         text = json.dumps(value, indent=1)
     typer.echo(text)
 
 
 def printable(text: str) -> str:
-    """Replace control characters: what items say must neither steer the terminal nor break a line."""
+    """Replace control characters, which could control the terminal or break lines."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

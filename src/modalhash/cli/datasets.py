@@ -1,4 +1,4 @@
-"""``modalhash datasets``: what is here, what is in a file, official distributions and other features as one file."""
+"""The commands of modalhash datasets: list, info, convert and encode."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Data sets: list those known, look into one, convert official distributions, make other features.",
+    help="List and inspect data sets, convert official distributions, and compute other features.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-Root = Annotated[
-    Path | None, typer.Option(help="Folder that holds the data sets; by default $MODALHASH_DATA, else ./data.")
-]
+Root = Annotated[Path | None, typer.Option(help="Folder of the data sets; by default $MODALHASH_DATA, else ./data.")]
 
 
 @app.command("list")
 def list_datasets(root: Root = None) -> None:
-    """Which data sets are present here, and how to get the others.
+    """List the known data sets, whether they are present, and how to get them.
 
     [bold]Example[/bold]
 
@@ -70,12 +68,12 @@ def info(
     read_seconds: ReadSeconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a data set is, where it comes from, whether it is here, and what is in it.
+    """Describe a data set: its contents, licence, and how to get it.
 
-    Of a named data set: items, modalities, labels, licence, where to get it, which
-    files are looked for and how to read them. Of what is here, and of any file:
-    sizes, features, labels and split as they were read; next to Table I of the
-    AMSH paper where the data set is one of the paper's.
+    For a named data set: items, modalities, labels, licence, where to get it, and
+    which files are expected. For a data set that is present, and for any file:
+    sizes, features, labels and split as read, compared with Table I of the AMSH
+    paper if the data set is in it.
 
     [bold]Examples[/bold]
 
@@ -108,7 +106,6 @@ def info(
 
 
 def _about(name: str, root: Path | None) -> dict[str, Any]:
-    """Return what the catalogue knows of a data set, and whether it is here."""
     from modalhash.data import found_at, how_to_get, is_present, lookup
 
     entry, here = lookup(name)[0], is_present(name, root)
@@ -148,7 +145,7 @@ def _show_about(about: dict[str, Any]) -> None:
         here = f"yes: {about['found']}"
     else:
         some = " or any other file of arrays there" if about["any_file"] else ""
-        here = f"no; looked for {', '.join(about['files'])}{some}. --root or $MODALHASH_DATA says where else"
+        here = f"no; looked for {', '.join(about['files'])}{some}. Set another folder with --root or $MODALHASH_DATA"
     for title, text in (
         (about["name"], about["title"]),
         ("items", about["items"]),
@@ -167,7 +164,7 @@ def _show_about(about: dict[str, Any]) -> None:
 
 
 def _compared_with_paper(dataset: Dataset, published: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return statistics of a data set next to those of Table I; empty where the paper has none."""
+    """Return statistics of a data set with those of Table I; empty if it is not in the paper."""
     items, split = max(dataset.sizes.values()), dataset.split
     if split is not None:
         query, training = (max(map(len, part.values())) for part in (split.query, split.training))
@@ -194,7 +191,6 @@ def _show_comparison(compared: dict[str, dict[str, int]]) -> None:
 
 
 def _contents(dataset: Dataset) -> dict[str, Any]:
-    """Return what was read of a data set, as plain values."""
     split = dataset.split
     parts = {} if split is None else {"training": split.training, "query": split.query, "database": split.database}
     return {
@@ -220,7 +216,7 @@ def _contents(dataset: Dataset) -> dict[str, Any]:
 
 @app.command()
 def convert(
-    name: Annotated[str, typer.Argument(help="A data set that `modalhash datasets list` says how to convert.")],
+    name: Annotated[str, typer.Argument(help="A data set with a converter; see `modalhash datasets list`.")],
     source: Annotated[Path, typer.Argument(help="Folder with the unpacked official archives.")],
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
     option: Annotated[
@@ -229,7 +225,7 @@ def convert(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
 ) -> None:
-    """Convert an official distribution to one file that every command reads.
+    """Convert an official distribution to one file that every command can read.
 
     [bold]Examples[/bold]
 
@@ -249,25 +245,22 @@ def convert(
 def encode(
     name_or_path: Annotated[str, typer.Argument(help="A data set with captions or pictures: its name, or a file.")],
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
-    modality: Annotated[str, typer.Option(help="Whose features are made anew.")] = "image",
-    encoder: Annotated[
-        str,
-        typer.Option(help=""),
-    ] = "",
-    files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
+    modality: Annotated[str, typer.Option(help="The modality to encode.")] = "image",
+    encoder: Annotated[str, typer.Option(help="As for `modalhash train`; by default image or tfidf.")] = "",
+    files: Annotated[Path | None, typer.Option(help="Folder or zip archive of the pictures.")] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+        bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
     ] = False,
     root: Root = None,
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a data set with other features: its pictures or texts through an encoder.
+    """Write a copy of a data set with features computed by an encoder.
 
     [bold]Example[/bold]
 
-    Photos through a network, which needs the extra photos (about two minutes for 20,000 on two cores):
+    Encode photos with a network (extra 'photos'; about two minutes for 20,000 photos on two cores):
 
     modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
     --files data/iapr-tc12/images.zip

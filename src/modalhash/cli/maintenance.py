@@ -1,7 +1,8 @@
-"""``modalhash info``: what an engine is made of."""
+"""The commands info, verify, backup, restore, split and sync."""
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +16,13 @@ from modalhash.cli.common import (
     MAX_PROBLEMS,
     AsJson,
     EngineFolder,
+    Quiet,
     ReadOnly,
+    ReadText,
     Store,
     StoreVariable,
     Trust,
+    Workers,
     audited,
     console,
     describe_codes,
@@ -26,14 +30,17 @@ from modalhash.cli.common import (
     describe_named_labels,
     describe_overlap,
     import_from_here,
+    list_problems,
     open_engine,
     print_json,
     printable,
+    problems_as_json,
+    progress_bars,
     say,
 )
 
 if TYPE_CHECKING:
-    from modalhash.engine import Engine
+    from modalhash.engine import Engine, FolderSync, Synced, SyncPlan
 
 
 def info(
@@ -42,15 +49,15 @@ def info(
         Path | None,
         typer.Option(
             metavar="[FILE]",
-            help="Write a page (HTML, to be opened in a browser, also offline): items, labels, quality on held-out "
-            "items, confidence, codes, good and bad searches. Without a name, ENGINE-report.html in this folder.",
+            help="Write an HTML report: items, labels, quality on held-out items, confidence, codes, good and bad "
+            "searches. Without a name, ENGINE-report.html in the current folder.",
         ),
     ] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """What an engine is made of, how many items are in it, and how good it is.
+    """Show what an engine contains, how it was trained, and its expected quality.
 
     [bold]Examples[/bold]
 
@@ -69,14 +76,14 @@ def info(
     else:
         _show(facts)
     if report is not None:
-        say(f"The report is {report}; open it in a browser")
+        say(f"Report written to {report}; open it in a browser")
 
 
 class InfoCommand(TyperCommand):
-    """The command whose option ``--report`` may stand without a file."""
+    """Command whose option ``--report`` may be given without a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; ``--report`` before another option, or at the end, means this folder."""
+        """Replace ``--report`` without a file by ``--report .``."""
         for place in reversed([row for row, word in enumerate(args) if word == "--report"]):
             if place + 1 == len(args) or args[place + 1].startswith("-"):
                 args[place : place + 1] = ["--report", "."]
@@ -84,7 +91,7 @@ class InfoCommand(TyperCommand):
 
 
 def _write_report(engine: Engine, path: Path) -> Path:
-    """Write the page, into a folder under the name of the engine; return where it is."""
+    """Write the report, by default named after the engine; return its path."""
     from modalhash.core.files import write_atomically
     from modalhash.engine import report_page
 
@@ -122,7 +129,7 @@ def _show(facts: dict[str, Any]) -> None:
         out.print(line)
     out.print(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["labels"] == "none" and facts["why_no_confidence"] is not None:
-        out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
+        out.print("trained without labels: hits have no confidence, which is the probability of sharing a label")
     if facts["snapshot"] is not None:
         out.print(_describe_snapshot(facts["snapshot"]))
     megabytes = facts["bytes"] / 1e6
@@ -131,23 +138,20 @@ def _show(facts: dict[str, Any]) -> None:
     )
 
 
-# -- ``modalhash verify``: whether an engine is sound.
-
-
 def verify(
     engine: EngineFolder,
-    repair: Annotated[bool, typer.Option("--repair", help="Remove what killed processes left behind.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Remove leftover files of killed processes.")] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read all of an engine and say what is wrong with it.
+    """Check an engine for damage and leftover files.
 
-    Digests of all parts, the pages of the store, a checksum for every item,
-    saved pictures that are missing or that no item has, and what killed
-    processes left in the folder or beside it. The engine may be in use.
-    Damage cannot be undone: restore a backup.
+    Checks the digests of all parts, the pages of the store, the checksum of
+    every item, stored pictures that are missing or unused, and files that killed
+    processes left in or next to the folder. The engine may be in use. Damage
+    cannot be repaired: restore a backup.
 
-    Exit code: 0 if nothing is wrong any more; 1 if something is; 2 for an
+    Exit code: 0 if the engine is sound, also after --repair; 1 if not; 2 for an
     error.
 
     [bold]Examples[/bold]
@@ -161,7 +165,7 @@ def verify(
     if trust:
         import_from_here()
     if not engine.parent.is_dir():
-        raise FileNotFoundError(f"{engine}: there is no such folder")
+        raise FileNotFoundError(f"{engine}: no such folder")
     noting: AbstractContextManager[dict[str, Any]] = audited("repair", engine) if repair else nullcontext({})
     with noting as noted:
         found = verify_engine(engine, repair=repair, trust=trust)
@@ -180,11 +184,8 @@ def verify(
 
 
 def _advice(n: int, damaged: bool) -> str:
-    remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes what is left over"
+    remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes leftovers"
     return f"{'one finding' if n == 1 else f'{n:,} findings'}; {remedy}"
-
-
-# -- ``modalhash backup``: an engine in one archive.
 
 
 def backup(
@@ -193,11 +194,11 @@ def backup(
         Path, typer.Argument(metavar="FILE", help="Archive to write; compressed if it ends in .gz or .tgz.")
     ],
 ) -> None:
-    """Write an engine as it is at this moment into one archive, also while it is in use.
+    """Write a consistent snapshot of an engine to one archive, also while it is in use.
 
-    All that it consists of: model, encoders, items, and the pictures saved in
-    it. Pictures that lie elsewhere are not in it. [b]modalhash restore[/b]
-    makes an engine of it again.
+    The archive contains the model, encoders, items, and the pictures stored in
+    the engine, but not pictures stored elsewhere. [b]modalhash restore[/b]
+    restores it.
 
     [bold]Examples[/bold]
 
@@ -211,19 +212,16 @@ def backup(
     say(f"{engine} written to {file} ({file.stat().st_size / 1e6:,.1f} MB)")
 
 
-# -- ``modalhash restore``: an engine out of an archive.
-
-
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive written by modalhash backup.")],
     engine: EngineFolder,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
     store: Store = None,
     store_variable: StoreVariable = None,
 ) -> None:
-    """Make an engine of a backup. It appears when it is whole, and every file is as it was.
+    """Restore an engine from a backup, atomically.
 
-    A service that serves an engine which this one replaces follows to it.
+    A service that serves the replaced engine switches to the new one.
 
     [bold]Examples[/bold]
 
@@ -240,19 +238,15 @@ def restore(
     say(f"{engine} restored from {file}")
 
 
-# -- ``modalhash split``: one engine made into shards.
-
-
 def split(
     engine: EngineFolder,
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to make, one for each shard.")],
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to create, one for each shard.")],
     trust: Trust = False,
 ) -> None:
-    """Make several engines of one, each with a share of its items, for several machines to serve.
+    """Split an engine into several with a share of its items each, to serve from several machines.
 
-    They have the same model, so that [b]modalhash ask[/b] can search them as
-    one. The first has the items that were added first. The engine stays as it
-    is.
+    They have the same model, so [b]modalhash ask[/b] can search them as one. The
+    first one gets the items that were added first. The original is not changed.
 
     [bold]Examples[/bold]
 
@@ -267,3 +261,129 @@ def split(
             note["items"] = size
     for shard, size in zip(shards, sizes, strict=True):
         say(f"{shard}: {size:,} items")
+
+
+def sync(
+    engine: EngineFolder,
+    photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos.", show_default=False)],
+    watch: Annotated[bool, typer.Option("--watch", help="Keep watching the folder until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between scans.")] = 5.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without changes.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Remove all items of a folder that is missing or has no pictures.")
+    ] = False,
+    read_text: ReadText = False,
+    workers: Workers = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Update an engine to match a folder of photos.
+
+    New photos are added, changed photos are replaced, and items whose photo was
+    deleted are removed. Other items stay, and photos are never changed. Subfolders
+    are labels, as for [b]add[/b]; a changed photo keeps its labels.
+
+    Only photos that are new, or whose size or modification time has changed, are
+    read, so a second run takes seconds. The first run assumes that photos which
+    are already in the engine have not changed.
+
+    If the folder is missing or empty but the engine has items from it, sync
+    stops, because a disk may not be mounted.
+
+    With [b]--watch[/b], a photo is added once two scans find it unchanged, because it
+    may still be being copied.
+
+    Exit code: 0; 1 if photos were skipped, each with the reason; 2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash sync engine photos/
+
+    modalhash sync engine photos/ --dry-run
+
+    modalhash sync engine photos/ --watch --interval 10
+
+    modalhash sync engine photos/ --read-text
+    """
+    if watch and dry_run:
+        raise ValueError("--watch and --dry-run exclude each other")
+    options = {"workers": workers, "read_text": read_text}
+    opened = open_engine(engine, trust=trust, read_only=dry_run)
+    if watch:
+        _watch(opened, photos, options, interval=interval, allow_empty=allow_empty, as_json=as_json)
+        return
+    with opened:
+        compared = opened.folder_sync(photos, allow_empty=allow_empty)
+        plan = compared.look()
+        done = plan.expected() if dry_run else _apply(opened, compared, plan, options)
+    if dry_run:
+        for what in () if as_json else ("added", "changed", "moved", "gone"):
+            for id in getattr(done, what):
+                typer.echo(f"{what}\t{id}")
+    _tell(photos, done, as_json=as_json)
+    if dry_run and not as_json:
+        say("Dry run: nothing was changed")
+    if done.problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[str, Any]) -> Synced:
+    """Apply a plan; record it in the audit log if it changes items."""
+
+    def apply() -> Synced:
+        with progress_bars() as callback:  # problems are shown at the end, below the bars
+            return compared.apply(plan, callback=callback, on_problem=lambda problem: None, **options)
+
+    if not plan.changes_items:
+        return apply()
+    with audited("sync", engine.path, photos=str(compared.folder)) as noted:
+        done = apply()
+        noted |= {name: len(getattr(done, name)) for name in ("added", "changed", "moved", "gone")}
+    return done
+
+
+def _watch(
+    engine: Engine, photos: Path, options: dict[str, Any], *, interval: float, allow_empty: bool, as_json: bool
+) -> None:
+    """Scan repeatedly until Ctrl-C; print a temporary failure, such as an unmounted disk, only once."""
+    from modalhash.engine import EmptyFolderError, EngineReplacedError, PictureTextReader
+    from modalhash.store import StoreError
+
+    if options["read_text"]:
+        options = {**options, "read_text": PictureTextReader()}  # takes seconds to load
+    compared, told, first = engine.folder_sync(photos, allow_empty=allow_empty, settle=True), "", True
+    say(f"watching {photos} every {interval:g} s; stop with Ctrl-C")
+    try:
+        while True:
+            try:
+                if engine.replaced:
+                    engine, old = engine.reopen(), engine
+                    old.close()
+                    compared = engine.folder_sync(photos, allow_empty=allow_empty, settle=True)
+                plan = compared.look()
+                if (done := _apply(engine, compared, plan, options)) or first:
+                    _tell(photos, done, as_json=as_json)
+                told, first = "", False
+            except EngineReplacedError:
+                continue
+            except (EmptyFolderError, StoreError, OSError) as error:
+                if first:
+                    raise
+                if str(error) != told:
+                    say(f"waiting: {error}", colour="yellow")
+                told = str(error)
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        say("stopped")
+    finally:
+        engine.close()
+
+
+def _tell(photos: Path, done: Synced, *, as_json: bool) -> None:
+    if as_json:
+        names = ("added", "changed", "moved", "gone", "unchanged", "waiting")
+        print_json({**{name: getattr(done, name) for name in names}, "problems": problems_as_json(done.problems)})
+        return
+    say(f"{photos}: {done}{':' if done.problems else ''}")
+    list_problems(done.problems)

@@ -1,4 +1,4 @@
-"""What ``train`` and ``check`` are told alike: sources, method, encoders, labels."""
+"""Options shared by several commands: sources, encoders, labels, methods, parameters and data sets."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 
-# -- Options in groups: a command takes a few dataclasses, the command line has their fields.
-
-
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Make every field of the dataclasses that a command takes an option, or an argument, of the command line.
+    """Turn the fields of dataclass parameters of a command into options of the command line.
 
-    A field is declared as typer has it: ``field: Annotated[int, typer.Option(help=…)] = 3``.
+    Fields are declared as for typer: ``field: Annotated[int, typer.Option(help=…)] = 3``.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -62,14 +59,14 @@ def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
 
 
 class Quality(StrEnum):
-    """Which encoders are taken where none is named."""
+    """Default encoders."""
 
     fast = "fast"
     best = "best"
 
 
 class Labels(StrEnum):
-    """Which labels are learned from."""
+    """Labels to learn from."""
 
     given = "given"
     folders = "folders"
@@ -78,7 +75,7 @@ class Labels(StrEnum):
 
 
 class LearnFrom(StrEnum):
-    """Which items are learned from."""
+    """Items to learn from."""
 
     training = "training"
     all = "all"
@@ -91,9 +88,7 @@ Sources = Annotated[
         "name of a data set."
     ),
 ]
-Bits = Annotated[
-    str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
-]
+Bits = Annotated[str, typer.Option(help="Length of the codes; [b]auto[/b] chooses it from the labels.")]
 Method = Annotated[
     str | None,
     typer.Option(
@@ -107,59 +102,57 @@ Param = Annotated[
 EncoderNames = Annotated[
     list[str] | None,
     typer.Option(
-        help="Encoder of a modality, repeatable; by default those of [b]--quality[/b]. For texts [b]text=tfidf[/b] "
-        "(counts words), hashing, use, text+use, e5, text+e5 (these understand synonyms and languages; e5 needs the "
-        "extra 'semantic', use that or 'photos'), minilm, hf:MODEL; for pictures [b]image=image[/b], "
-        "efficientnet-lite0 (extra 'photos'), hf:MODEL; or [b]text=mymodule:Class[/b]. "
-        "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
+        help="Encoder of a modality; may be repeated; by default as set by [b]--quality[/b]. For texts: "
+        "[b]text=tfidf[/b] (word counts), hashing, use, text+use, e5, text+e5 (these know synonyms and languages; "
+        "e5 needs the extra 'semantic', use that or 'photos'), minilm, hf:MODEL. For pictures: [b]image=image[/b], "
+        "efficientnet-lite0 (extra 'photos'), hf:MODEL. Your own: [b]text=mymodule:Class[/b]. MODEL is a folder or a "
+        "Hugging Face ID (CLIP, SigLIP, DINOv2)."
     ),
 ]
 QualityOfEncoders = Annotated[
     Quality | None,
     typer.Option(
-        help="Encoders where none is named. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos a second "
-        "and core, and text+use. [b]fast[/b]: built in, about 800 photos a second and core; words do not find photos "
-        "without labels.",
-        show_default="best where installed",
+        help="Default encoders. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos per second and core, "
+        "and text+use. [b]fast[/b]: built in, about 800 photos per second and core; words do not find unlabelled "
+        "photos.",
+        show_default="best if installed",
     ),
 ]
 Download = Annotated[
-    bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+    bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
 ]
 LabelsFrom = Annotated[
     Labels,
     typer.Option(
-        help="Labels to learn from: as items have them; with every name of [b]folders[/b], also one that says "
-        "nothing (2019, DCIM, New folder); for texts without any, also those whose [b]names[/b] they contain; or none: "
-        "from features alone."
+        help="Labels to learn from: those [b]given[/b]; also all names of [b]folders[/b], even 2019, DCIM or New "
+        "folder; for texts without labels, also those whose [b]names[/b] they contain; or [b]none[/b], to learn from "
+        "features alone."
     ),
 ]
 LearnFromItems = Annotated[
     LearnFrom,
-    typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
+    typer.Option(help="Hold out items by their field [b]split[/b], to measure quality; or learn from all."),
 ]
 
-
-# -- Methods and their parameters as several commands take them: ``--method a,b --param a.x=1 --params FILE``.
 
 Params = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="A file of parameters, TOML or JSON, as [b]modalhash tune[/b] writes it; what --param says counts more. "
-        "May be repeated.",
+        help="A TOML or JSON file of parameters, as written by [b]modalhash tune[/b]; --param overrides it. May be "
+        "repeated.",
         show_default=False,
     ),
 ]
 
 
 def names_in(text: str) -> list[str]:
-    """Parse names of methods that are separated by commas; modules in the current folder may be imported then."""
+    """Parse method names separated by commas; ``module:Class`` allows imports from the current folder."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise ValueError(f"--method {text!r}: expected names separated by commas, e.g. amsh,rlh")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"--method {text!r}: {twice[0]} is named twice; name each once")
+        raise ValueError(f"--method {text!r}: {twice[0]} is given twice")
     if any(":" in name for name in names):
         import_from_here()
     return names
@@ -168,7 +161,7 @@ def names_in(text: str) -> list[str]:
 def method_parameters(
     methods: Sequence[str], param: Iterable[str] | None, files: Iterable[Path] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the parameters of each method, those of files first; what no method has is an error."""
+    """Return the parameters of each method, from files and then ``--param``; raise for unknown ones."""
     from modalhash.experiments import check_parameters, read_parameters
 
     found: dict[str, dict[str, Any]] = {method: {} for method in methods}
@@ -176,7 +169,7 @@ def method_parameters(
         given = read_parameters(file)
         if not given.keys() & found.keys():
             raise ValueError(
-                f"{file} has parameters of {', '.join(given) or 'no method'}; asked for are {', '.join(methods)}"
+                f"{file} has parameters of {', '.join(given) or 'no method'}; expected {', '.join(methods)}"
             )
         for method in given.keys() & found.keys():
             found[method] |= given[method]
@@ -186,12 +179,12 @@ def method_parameters(
 
 
 def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> dict[str, dict[str, Any]]:
-    """Sort ``{"amsh.ridge": value}`` by method; without a method before it, the name belongs to the only one."""
+    """Group ``{"amsh.ridge": value}`` by method; a name without a method belongs to the only one."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         method, _, name = key.rpartition(".")
         if not method and len(methods) > 1:
-            raise ValueError(f"{option} {key}=…: of which method? Write e.g. {option} {methods[0]}.{key}=…")
+            raise ValueError(f"{option} {key}=…: which method? Write e.g. {option} {methods[0]}.{key}=…")
         method = method or methods[0]
         if method not in methods:
             raise ValueError(f"{option} {key}=…: {method!r} is not among the methods {', '.join(methods)}")
@@ -202,9 +195,9 @@ def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> di
 def parameters_of_one(
     method: str | None, param: Iterable[str] | None, files: Iterable[Path] | None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the method and its parameters; a file of one method's parameters names the method where nothing else does.
+    """Return the method and its parameters; by default the method is the only one in the parameter files.
 
-    What ``--param`` gives is not checked here: an engine knows more of it than the name.
+    ``--param`` is checked by the engine.
     """
     given = key_any(param, "--param")
     if not files:
@@ -219,11 +212,8 @@ def parameters_of_one(
     return method, method_parameters([method], None, files)[method] | given
 
 
-# -- The data set of a research command: which one, which of its modalities, and how its files are read.
-
-
 class ScenarioName(StrEnum):
-    """What is done to the training items: each is a function of :mod:`modalhash.data` of the same name."""
+    """Scenarios for the training items; functions of :mod:`modalhash.data` with the same name."""
 
     paired = "paired"
     unpaired = "unpaired"
@@ -237,46 +227,45 @@ class ScenarioName(StrEnum):
 class DataOptions:
     """Options of commands that measure on a data set."""
 
-    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file that `read` takes.")]
+    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file.")]
     mapping: Map = None
-    modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = ""
+    modalities: Annotated[str, typer.Option(help="Only these modalities, separated by commas.")] = ""
     scenario: Annotated[
         ScenarioName | None,
         typer.Option(
-            help="What is done to the training items.", show_default="paired if a method needs pairs, else unpaired"
+            help="How training items are changed.", show_default="paired if a method needs pairs, else unpaired"
         ),
     ] = None
     test_share: Annotated[
         float | None,
         typer.Option(
-            help="Share of the items drawn as queries where there is no split.",
+            help="Fraction of the items drawn as queries if there is no split.",
             show_default="the data set's own number of queries, or 0.2",
         ),
     ] = None
-    root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None
+    root: Annotated[Path | None, typer.Option(help="Folder of the data sets.")] = None
     read_memory: ReadMemory = None
     read_seconds: ReadSeconds = None
 
     def open(self) -> Dataset:
-        """Read the data set, which must have labels, and take the modalities."""
         data = open_dataset(self.dataset, self.root, file_mapping(self.mapping))
         check_labels(data, self.dataset)
         return data.only(*self.modalities.split(",")) if self.modalities else data
 
 
 def check_labels(data: Dataset, name: str) -> None:
-    """Refuse a data set without labels; where a variable of the file may have them, show how to say so."""
+    """Raise for a data set without labels; suggest a ``--map`` if a variable may contain them."""
     if data.labels or not data.features:
         return
     from modalhash.data import guess_mapping
 
-    error = ValueError(f"{name}: there are no labels, and without them nothing is relevant to a query")
+    error = ValueError(f"{name} has no labels, which define what is relevant to a query")
     guessed = guess_mapping(name) if Path(name).exists() else {}
     if "labels" in guessed and (line := command_with(guessed)):
-        error.add_note(f"If a variable that was not recognised has them, say which is which:\n  {line}")
+        error.add_note(f"If an unrecognised variable contains them, map it:\n  {line}")
     else:
         error.add_note(
-            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or "
-            "one column of class numbers; a table as a column `labels`"
+            "In a file of arrays, labels are a variable `labels` with a row per item, and a column of 0 and 1 per "
+            "class or one column of class numbers; in a table, a column `labels`"
         )
     raise error

@@ -1,4 +1,4 @@
-"""``modalhash search``: a query, or many from a pipe."""
+"""The command search: one query, or many from a pipe."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
+    Radius,
     ReadOnly,
+    Refine,
     Trust,
+    Want,
     console,
     open_engine,
     printable,
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
     from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions
 
 BATCH = 256
-"""Piped queries that are searched together."""
+"""Number of piped queries searched together."""
 
 
 class SearchKind(StrEnum):
-    """Where a code comes from."""
+    """Kind of code."""
 
     learned = "learned"
     hashed = "hashed"
@@ -41,42 +44,39 @@ class SearchKind(StrEnum):
 
 def search(
     engine: EngineFolder,
-    query: Annotated[str | None, typer.Argument(help="Words to search for; from the input if there are none.")] = None,
+    query: Annotated[str | None, typer.Argument(help="Words to search for; by default read from stdin.")] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
     id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
-    want: Annotated[
-        list[str] | None, typer.Option(help="Modality to look in, e.g. image; repeated, or all by default.")
-    ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 20,
-    radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    want: Want = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 20,
+    radius: Radius = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
+        list[str] | None, typer.Option(help="Only items with this label; if repeated, with all of them.")
     ] = None,
     kind: Annotated[SearchKind | None, typer.Option(help="Only items with this kind of code.")] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            help="Only items that pass a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
+            help="Only items that match a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
         ),
     ] = None,
-    refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
-    ] = True,
+    refine: Refine = True,
     hybrid: Annotated[
-        bool, typer.Option("--hybrid/--no-hybrid", help="Search words also in texts, captions and ids.")
+        bool, typer.Option("--hybrid/--no-hybrid", help="Also match words in texts, captions and ids.")
     ] = True,
     min_confidence: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Only hits that share a label with the query with at least this probability."),
+        typer.Option(min=0, max=1, help="Only hits that share a label with the query with this probability or more."),
     ] = None,
     unique: Annotated[
-        bool, typer.Option("--unique", help="Leave out near-duplicates of better hits; others take their places.")
+        bool, typer.Option("--unique", help="Replace near-duplicates of better hits by further hits.")
     ] = False,
     asymmetric: Annotated[
-        bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
+        bool,
+        typer.Option("--asymmetric", help="Re-rank by the query's real-valued projections, which is slightly better."),
     ] = False,
     modality: Annotated[
-        str | None, typer.Option(help="Modality of the query, or of --id; piped lines are texts by default.")
+        str | None, typer.Option(help="Modality of the query or of --id; text by default for piped lines.")
     ] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
@@ -84,17 +84,16 @@ def search(
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
 
-    Codes find the items, refinement vectors order them; the nearest come first.
-    [b]--no-refine[/b] orders by the distance of the codes alone. Into a pipe or a file go lines with tabs: distance,
-    modality, id, text or path, labels; before them the query where there are
-    many. With [b]--json[/b], one JSON object per query.
+    Codes find the items and refinement vectors order them, nearest first;
+    [b]--no-refine[/b] orders by the distance of codes alone. Piped output has
+    tab-separated lines: distance, modality, id, text or path, labels, preceded
+    by the query if there are several. With [b]--json[/b], one JSON object per query.
 
-    A filter compares fields with [b]= != < <= > >= in[/b] and joins comparisons with
-    [b]and or not[/b] and brackets. Fields are label, modality, kind, id, text, uri, and
-    whatever else items were added with.
+    Filters compare fields with [b]= != < <= > >= in[/b], combined with [b]and or not[/b]
+    and parentheses. Fields are label, modality, kind, id, text, uri, and all other
+    fields that items were added with.
 
-    Exit code: 0; 1 if some of many queries could not be answered; 2 for an
-    error.
+    Exit code: 0; 1 if some of several queries failed; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -136,7 +135,7 @@ def search(
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
     if given[-2:] == ["--image", "--id"]:
-        raise ValueError("got --image and --id; expected one of them, perhaps with words")
+        raise ValueError("--image and --id exclude each other; use one of them, optionally with words")
     failed = 0
     with open_engine(engine, trust=trust, read_only=read_only) as opened:
         opened.check_options(options)
@@ -158,7 +157,7 @@ def search(
 
 
 def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json: bool) -> int:
-    """Search by each line of the input; return how many of them could not be searched by."""
+    """Search by each line of stdin; return the number of failed queries."""
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
     if modality not in engine.reads:
@@ -176,7 +175,7 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
                 _show(answer, as_json, many=True)
         sys.stdout.flush()
     if not n:
-        raise ValueError("the input has no query; expected one per line")
+        raise ValueError("the input is empty; expected one query per line")
     return failed
 
 
@@ -190,14 +189,13 @@ class _Answer(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A query that could not be searched by, and why."""
+    """A failed query, and why."""
 
     query: str
     reason: str
 
 
 def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOptions) -> Iterator[_Answer | _Failure]:
-    """Yield each query with its hits, or with what is wrong with it."""
     try:
         queries = engine.prepare(batch, modality=modality, asymmetric=options.asymmetric)
         found = engine.answer(queries.request(row, options) for row in range(len(batch)))
@@ -205,7 +203,7 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
         if len(batch) == 1:
             yield _Failure(batch[0], str(error))
             return
-        for query in batch:  # one of them is bad: find out which
+        for query in batch:  # find the invalid one
             yield from _answers(engine, [query], modality, options)
         return
     for row, (query, hits) in enumerate(zip(batch, found, strict=True)):
@@ -213,7 +211,6 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
 
 
 def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
-    """Print the hits of a query, and before them what should be known about it."""
     query, hits, queries, row = answer
     message, read_as = queries.message(row), queries.words_read_as(row)
     if as_json:

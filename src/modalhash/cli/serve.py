@@ -1,4 +1,4 @@
-"""``modalhash serve``: an engine over HTTP, with a page."""
+"""The commands serve, tokens and ask."""
 
 from __future__ import annotations
 
@@ -17,22 +17,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.common import EXIT_INCOMPLETE, AsJson, EngineFolder, ReadOnly, Trust, open_engine, printable, say
+from modalhash.cli.common import (
+    EXIT_INCOMPLETE,
+    AsJson,
+    EngineFolder,
+    Radius,
+    ReadOnly,
+    Refine,
+    Trust,
+    Want,
+    open_engine,
+    printable,
+    say,
+)
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
     from modalhash.serve import Settings
 
 
-# -- ``modalhash tokens``: the file of tokens that a service lets in, each with a name and a role.
-
-tokens = typer.Typer(no_args_is_help=True, help="Make, rotate, list and remove the tokens of a service.")
-TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Holds digests only; `modalhash serve --tokens FILE`.")]
-Name = Annotated[str, typer.Argument(help="Whose token it is; the audit log names it.")]
+tokens = typer.Typer(no_args_is_help=True, help="Create, rotate, list and remove the tokens of a service.")
+TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Token file, for `modalhash serve --tokens FILE`.")]
+Name = Annotated[str, typer.Argument(help="Name of the holder, as written to the audit log.")]
 
 
 class RoleName(StrEnum):
-    """What the holder of a token may do."""
+    """Permissions of a token."""
 
     read = "read"
     write = "write"
@@ -44,11 +54,13 @@ def add(
     file: TokenFile,
     name: Name,
     role: Annotated[
-        RoleName, typer.Option(help="Search; also add and remove; also see the audit log.")
+        RoleName, typer.Option(help="read: search; write: also change items; admin: also read the audit log.")
     ] = RoleName.read,
-    days: Annotated[float | None, typer.Option(min=0.001, help="How long it is valid; for ever by default.")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.001, help="Days until it expires; by default it does not.")
+    ] = None,
 ) -> None:
-    """Make a token and print it: the file keeps only its digest, so it cannot be shown again.
+    """Create a token and print it. The file stores only its digest, so it cannot be shown again.
 
     [bold]Examples[/bold]
 
@@ -58,7 +70,7 @@ def add(
 
     tokens = read_tokens(file) if file.exists() else []
     if any(token.name == name for token in tokens):
-        raise ValueError(f"{name!r} has a token already; rotate it, or remove it first")
+        raise ValueError(f"{name!r} already has a token; rotate it, or remove it first")
     secret, token = make_token(name, role.value, days=days)
     write_tokens(file, [*tokens, token])
     typer.echo(secret)
@@ -69,10 +81,10 @@ def rotate(
     file: TokenFile,
     name: Name,
     overlap_days: Annotated[
-        float, typer.Option(min=0, help="How long the old token stays valid; 0 ends it at once.")
+        float, typer.Option(min=0, help="Days for which the old token stays valid; 0 revokes it immediately.")
     ] = 1.0,
 ) -> None:
-    """Make a new token for a name and print it; the old one ends after some time. A service that runs follows."""
+    """Create a new token for a name and print it; the old one stays valid for --overlap-days."""
     from modalhash.serve import read_tokens, rotate as rotated, write_tokens
 
     secret, tokens = rotated(read_tokens(file), name, overlap_days=overlap_days)
@@ -82,7 +94,7 @@ def rotate(
 
 @tokens.command()
 def remove(file: TokenFile, name: Name) -> None:
-    """End all tokens of a name, and the page's cookies that stand for them, at once."""
+    """Revoke all tokens of a name, and their cookies, immediately."""
     from modalhash.serve import read_tokens, write_tokens
 
     tokens = read_tokens(file)
@@ -95,7 +107,7 @@ def remove(file: TokenFile, name: Name) -> None:
 
 @tokens.command("list")
 def list_tokens(file: TokenFile) -> None:
-    """List names, roles and until when tokens are valid, separated by tabs."""
+    """List names, roles and expiry times, separated by tabs."""
     from modalhash.serve import read_tokens
 
     for token in read_tokens(file):
@@ -103,42 +115,36 @@ def list_tokens(file: TokenFile) -> None:
         typer.echo(f"{token.name}\t{token.role.name}\t{until}")
 
 
-# -- ``modalhash ask``: a search in several services at once.
-
-
 def ask(
     query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
     at: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="A service, e.g. http://10.0.0.1:8000; repeated for each.")
+        list[str] | None,
+        typer.Option(metavar="URL", help="URL of a service, e.g. http://10.0.0.1:8000; repeat for each."),
     ] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
-    want: Annotated[
-        list[str] | None, typer.Option(help="Modality to look in, e.g. image; repeated, or all by default.")
-    ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, max=200, help="How many hits.")] = 20,
-    radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    want: Want = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=200, help="Number of hits.")] = 20,
+    radius: Radius = None,
     label: Annotated[list[str] | None, typer.Option(help="Only items with this label; may be repeated.")] = None,
-    where: Annotated[str | None, typer.Option(help="Only items that pass a filter.")] = None,
-    refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
-    ] = True,
+    where: Annotated[str | None, typer.Option(help="Only items that match a filter.")] = None,
+    refine: Refine = True,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Answer also if a service is down, and say which; exit code 1 then.")
+        bool, typer.Option("--partial", help="Return hits even if a service does not answer (exit code 1).")
     ] = False,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds within which a service has to answer.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a service.")] = 10.0,
     token: Annotated[
         str | None,
-        typer.Option(envvar="MODALHASH_TOKEN", help="The token of the services; better set the variable."),
+        typer.Option(envvar="MODALHASH_TOKEN", help="Token of the services; prefer the variable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search several services as one: each holds a share of the items (see [b]modalhash split[/b]).
+    """Search several services as one, each with a share of the items (see [b]modalhash split[/b]).
 
-    Lines with tabs are printed: distance, modality, id, text or URL of the
-    picture, labels, service. A service that does not answer is an error,
-    unless [b]--partial[/b] allows an answer without it.
+    Prints tab-separated lines: distance, modality, id, text or URL of the
+    picture, labels, service. If a service does not answer, the search fails,
+    unless [b]--partial[/b] is given.
 
-    Exit code: 0; 1 if services are missing in the answer; 2 for an error.
+    Exit code: 0; 1 if hits of a service are missing; 2 for an error.
 
     [bold]Examples[/bold]
 
@@ -149,9 +155,9 @@ def ask(
     from modalhash.serve.client import ShardedClient
 
     if (query is None) == (image is None):
-        raise ValueError("expected words, or --image; one of them")
+        raise ValueError("expected either words or --image")
     if not at:
-        raise ValueError("expected services: --at URL, once for each")
+        raise ValueError("no services; give --at URL for each")
     with ShardedClient(at, token=token, timeout=timeout, missing="partial" if partial else "error") as client:
         answer = client.search(
             text=query,
@@ -175,7 +181,7 @@ def ask(
             cells = (str(hit["distance"]), hit["modality"], hit["id"], content, labels, hit["shard"])
             typer.echo("\t".join(map(printable, cells)))
     if answer.partial:
-        say(f"without {', '.join(answer.missing)}, which did not answer: nearer items may be missing", colour="yellow")
+        say(f"no answer from {', '.join(answer.missing)}; nearer items may be missing", colour="yellow")
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
@@ -187,85 +193,81 @@ CONNECTIONS, BODIES, WRONG_TOKENS = 128, 32, 20
 def serve(
     engine: EngineFolder,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; only this machine reaches the default.")
+        str, typer.Option(help="Address to listen on; by default only this machine can connect.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8000,
     example: Annotated[
-        list[str] | None, typer.Option(help="A search that the page offers; may be repeated. Else frequent labels.")
+        list[str] | None, typer.Option(help="Example search on the page; may be repeated; frequent labels by default.")
     ] = None,
-    name: Annotated[str, typer.Option(help="What the page calls the engine; its folder's name by default.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the engine on the page; by default that of its folder.")] = "",
     writable: Annotated[bool, typer.Option("--writable", help="Let clients add, relabel and remove items.")] = False,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="MODALHASH_TOKEN",
-            help="Requests need the token. Better set the variable: other users of the machine can read command lines.",
+            help="Require this token. Prefer the variable, because other users can see command lines.",
         ),
     ] = None,
     tokens: Annotated[
         Path | None,
         typer.Option(
             envvar="MODALHASH_TOKENS",
-            help="A file of tokens with roles, made by [b]modalhash tokens[/b]; read anew when it changes.",
+            help="File of tokens with roles, made by [b]modalhash tokens[/b]; reloaded when it changes.",
         ),
     ] = None,
     cookie_hours: Annotated[
-        float, typer.Option(min=0.01, help="How long the page goes on without asking for the token again.")
+        float, typer.Option(min=0.01, help="Hours until the page asks for the token again.")
     ] = 12.0,
     without_token: Annotated[
         bool,
-        typer.Option("--without-token", help="Serve other machines without a token: anybody may use it."),
+        typer.Option("--without-token", help="Serve other machines without a token: everyone can use it."),
     ] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name under which a proxy calls the service; may be repeated.")
+        list[str] | None, typer.Option(help="Host name under which a proxy reaches the service; may be repeated.")
     ] = None,
     trust_proxy: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Address or network of a proxy that is believed about whose requests it passes on (X-Forwarded-For); "
-            "may be repeated."
-        ),
+        typer.Option(help="Address or network of a proxy whose X-Forwarded-For is trusted; may be repeated."),
     ] = None,
-    max_connections: Annotated[int, typer.Option(min=1, help="Open at once, of one address.")] = CONNECTIONS,
-    max_bodies: Annotated[int, typer.Option(min=1, help="Arriving at once, of one address.")] = BODIES,
-    max_wrong_tokens: Annotated[int, typer.Option(min=1, help="In a minute, of one address.")] = WRONG_TOKENS,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Of an uploaded picture.")] = MEGABYTES * 2**20,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Of a picture, before it is decoded.")] = MEGAPIXELS * 10**6,
+    max_connections: Annotated[int, typer.Option(min=1, help="Open connections per address.")] = CONNECTIONS,
+    max_bodies: Annotated[int, typer.Option(min=1, help="Uploads in progress per address.")] = BODIES,
+    max_wrong_tokens: Annotated[int, typer.Option(min=1, help="Wrong tokens per minute and address.")] = WRONG_TOKENS,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Size of an uploaded picture.")] = MEGABYTES * 2**20,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of a picture.")] = MEGAPIXELS * 10**6,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that serve; more than one use several cores for searches.")
+        int, typer.Option(min=1, max=64, help="Number of processes, to use several cores for searches.")
     ] = 1,
     clusters: Annotated[
         bool,
         typer.Option(
             "--clusters",
-            help="For millions of items: find without comparing all, as exactly, where their codes lie around centres. "
-            "Takes half a second per million to start, and 12 bytes an item in each worker; twice that while it "
-            "rebuilds after many changes.",
+            help="Speed up exact search in millions of items whose codes form clusters. Takes 0.5 s per million items "
+            "to start, and 12 bytes per item and worker, twice that while rebuilding after many changes.",
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Turn off the access log.")] = False,
     trust: Trust = False,
     read_only: ReadOnly = False,
 ) -> None:
-    """Serve an engine: a page to search by, and the same over HTTP.
+    """Serve an engine over HTTP, with a search page.
 
-    Prints the address of the page when it is ready. Ctrl-C stops it, after the
-    searches that are under way are answered. Items that other commands add or
-    remove meanwhile are seen. The access log, a JSON object per request, goes
-    to the output, internal errors with a trace to the error output. The
-    interface is described at [b]/docs[/b].
+    Prints the address of the page when it is ready. Ctrl-C stops it after
+    requests in flight are answered. Changes by other commands are visible
+    immediately. The access log (a JSON object per request) goes to stdout,
+    internal errors with a traceback go to stderr. The API is described at
+    [b]/docs[/b].
 
-    Only this machine can reach it unless [b]--host[/b] says otherwise, and then
-    a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
-    which other users of the machine cannot see. The page is then opened once as
-    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. Several
-    tokens, some of which may only read, are in a file: [b]--tokens[/b].
+    By default only this machine can reach the service. With another
+    [b]--host[/b] a token is required: set the variable MODALHASH_TOKEN, which
+    other users cannot see, or [b]--token[/b]. Open the page once as
+    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. For several
+    tokens with roles, use [b]--tokens[/b].
 
     With [b]--workers[/b], several processes share the port and see each other's
-    changes; limits hold for all together. SIGHUP replaces them one at a time,
-    without a failed request, and one that ends is replaced.
+    changes; limits apply to all together. A worker that ends is restarted, and
+    SIGHUP replaces all workers without a failed request.
 
-    Exit code: 0 when stopped; 2 for an error, such as a port that is in use.
+    Exit code: 0 when stopped; 2 for an error, such as a port in use.
 
     [bold]Examples[/bold]
 
@@ -300,37 +302,32 @@ def serve(
         ),
     )
     if writable and read_only:
-        raise ValueError("--writable and --read-only exclude each other; give one of them")
+        raise ValueError("--writable and --read-only exclude each other; use one of them")
     check_exposure(settings, without_token=without_token)
     opener = partial(open_engine, engine, trust=trust, read_only=read_only, backend="clusters" if clusters else "exact")
     if workers > 1:
+        if not hasattr(signal, "SIGHUP"):
+            raise ValueError("--workers is not available on Windows")
+        from modalhash.serve import page_url, run_workers
+
         opener = partial(opener, n_threads=max(1, (os.cpu_count() or 1) // workers))
         with listen(settings) as sock:
-            _serve_from_workers(workers, opener, settings, sock)
+            run_workers(workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
     else:
         with listen(settings) as sock, opener() as opened:
             serve_until_stopped(opened, settings, sock, on_ready=_print_address)
     _say_if_read("stopped")
 
 
-def _serve_from_workers(n_workers: int, opener: Callable[[], Engine], settings: Settings, sock: socket) -> None:
-    """Serve from several processes until a signal to stop."""
-    from modalhash.serve import page_url, run_workers
-
-    if not hasattr(signal, "SIGHUP"):
-        raise ValueError("--workers needs signals that Windows does not have; leave it out")
-    run_workers(n_workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
-
-
 def _print_address(address: str) -> None:
-    """Print the address of the page; if the output is closed, the service goes on without."""
+    """Print the address of the page; ignore a closed output."""
     with suppress(OSError):
         typer.echo(address)
 
 
 def _say_if_read(text: str) -> None:
-    """Say something, unless nobody reads the error output: that must not keep the process from ending."""
-    with suppress(OSError, ValueError, TypeError):  # no file, closed, missing: then it does not block
+    """Print to stderr; ignore a closed or blocked pipe."""
+    with suppress(OSError, ValueError, TypeError):  # not a file, closed or missing, so it cannot block
         if not select([], [sys.stderr], [], 0)[1]:
             return
     with suppress(OSError, ValueError):
@@ -338,7 +335,7 @@ def _say_if_read(text: str) -> None:
 
 
 def listen(settings: Settings, *, any_port: bool = False) -> socket:
-    """Return a socket at the host and port of the settings; with ``any_port``, at a free port if that one is taken."""
+    """Return a socket at the host and port of the settings; with ``any_port``, at a free port if it is in use."""
     from modalhash.serve import bind
 
     try:
@@ -350,7 +347,7 @@ def listen(settings: Settings, *, any_port: bool = False) -> socket:
 
 
 def serve_until_stopped(engine: Engine, settings: Settings, sock: socket, *, on_ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; ``on_ready`` is called with the address of the page."""
+    """Serve until Ctrl-C; call ``on_ready`` with the address of the page."""
     from modalhash.serve import page_url, run
 
     run(engine, settings, sock, on_ready=lambda: on_ready(page_url(sock)))

@@ -1,4 +1,4 @@
-"""``modalhash train``: from a manifest to an engine."""
+"""The commands train and retrain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from modalhash.cli.common import (
     EXIT_INCOMPLETE,
-    MAX_PROBLEMS,
     AsJson,
     Encoding,
     EngineFolder,
@@ -36,6 +35,7 @@ from modalhash.cli.common import (
     import_from_here,
     key_any,
     key_values,
+    list_problems,
     open_engine,
     print_json,
     printable,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class CodesChoice(StrEnum):
-    """Which codes the training items get."""
+    """Codes of the training items."""
 
     learned = "learned"
     hashed = "hashed"
@@ -74,7 +74,7 @@ class CodesChoice(StrEnum):
 
 def train(
     manifest: Sources,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder of the new engine.")],
     bits: Bits = "auto",
     method: Method = None,
     param: Param = None,
@@ -88,14 +88,14 @@ def train(
     sheet: Sheet = None,
     labels: LabelsFrom = Labels.given,
     codes: Annotated[
-        CodesChoice, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
+        CodesChoice, typer.Option(help="Codes of the training items: from their labels, or from features alone.")
     ] = CodesChoice.learned,
     learn_from: LearnFromItems = LearnFrom.training,
     store: Store = None,
     store_variable: StoreVariable = None,
     exif: Exif = True,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
     read_text: ReadText = False,
     strict: Strict = False,
     workers: Workers = None,
@@ -104,25 +104,23 @@ def train(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes from pictures and texts, and make an engine that finds them.
+    """Train a search engine from pictures and texts.
 
-    A line of the manifest is one item: [b]path[/b] (of a picture, relative to
-    the manifest) or [b]text[/b], its [b]labels[/b] (separated by ; in a table),
-    and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
-    need not belong together. Lines without labels are not learned from; they
-    are found all the same. Of a folder of pictures, or a zip or tar of such, the
-    names of its subfolders are the labels, but for those that say nothing, such as
-    2019 or DCIM. Rows of a table that name pictures of such a folder, by path or
-    file name, say more about these.
+    Each line of a manifest is an item: the [b]path[/b] of a picture (relative to
+    the manifest) or a [b]text[/b], its [b]labels[/b] (separated by ; in a table),
+    and optionally [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
+    need not be paired. Items without labels are not trained on, but are searchable.
+    In a folder, zip or tar of pictures, the names of subfolders are the labels,
+    except names without meaning such as 2019 or DCIM. Table rows that name pictures
+    of such a folder, by path or file name, add fields to them.
 
-    Nothing is labelled? Then it learns from features: photos find photos, texts
-    find texts and, with encoders that put both into one space (those of the extra
-    photos, or CLIP), words find photos. Only the photos are labelled?
-    [b]--labels names[/b] gives a text without labels those whose names it contains,
-    to learn from. [b]--labels none[/b] ignores labels.
+    Without any labels, the engine learns from features: photos find photos, texts
+    find texts and, with encoders that share a space (extra 'photos', or CLIP), words
+    find photos. If only photos have labels, [b]--labels names[/b] gives texts the
+    labels whose names they contain. [b]--labels none[/b] ignores labels.
 
-    Exit code: 0; 1 if items were left out, each with its line and the reason;
-    2 if no engine was made.
+    Exit code: 0; 1 if items were skipped, each with its line and the reason;
+    2 if training failed.
 
     [bold]Examples[/bold]
 
@@ -130,19 +128,13 @@ def train(
 
     modalhash train photos/ texts.csv -o engine
 
-    modalhash train photos/ labels.csv -o engine
-
     modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
 
     modalhash train items.csv -o engine --method mymodule:Mine --param ridge=0.1
 
-    modalhash train items.csv -o engine --params items-rlh.toml
-
     modalhash train photos/ texts.csv -o engine --quality fast
 
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
-
-    modalhash train items.csv -o engine
 
     modalhash train photos/ texts.csv -o engine --read-text
 
@@ -170,7 +162,7 @@ def train(
     if quality is not None:
         for line in describe_quality(quality.value):
             named = line.partition(":")[0] in encoders
-            say(f"{line.partition(':')[0]}: as --encoder says" if named else line)
+            say(f"{line.partition(':')[0]}: as given by --encoder" if named else line)
     method, parameters = parameters_of_one(method, param, params)
     details = {"sources": manifest, "method": method, "labels": labels.value, "bits": bits, "seed": seed}
     with progress_bars() as callback, audited("train", output, **details) as noted:
@@ -202,7 +194,7 @@ def train(
         noted["items"] = len(engine)
         report = Reporter(callback)
         report("prepare searches", 0, 1)
-        engine.warm_up()  # what is compiled at the first use is compiled here, where one waits, and not in a search
+        engine.warm_up()  # compile now instead of at the first search
         report("prepare searches", 1, 1)
     problems = engine.problems
     with engine:
@@ -228,7 +220,7 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     say(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["store"]["kind"] == "postgresql":
         place = facts["store"]
-        say(f"Its items are in the schema {place['schema']}; whoever opens it needs the URL in {place['variable']}")
+        say(f"Items are in the schema {place['schema']}; opening the engine needs the URL in {place['variable']}")
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["reads"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
@@ -237,61 +229,54 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
         say(f"{told}Near-duplicates: modalhash duplicates {output}")
 
 
-# -- ``modalhash retrain``: an engine trained anew from its own items, in its place.
-
-
 def retrain(
     engine: EngineFolder,
     bits: Annotated[
-        str | None, typer.Option(help="Length of the codes, or [b]auto[/b].", show_default="as it is")
+        str | None, typer.Option(help="Length of the codes, or [b]auto[/b].", show_default="unchanged")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Another method: see [b]modalhash methods[/b].", show_default="as it is")
+        str | None, typer.Option(help="Another method, see [b]modalhash methods[/b].", show_default="unchanged")
     ] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
-    ] = None,
+    param: Param = None,
     encoder: Annotated[
         list[str] | None,
-        typer.Option(help="Another encoder of a modality, e.g. [b]text=text+use[/b], as for [b]train[/b]; repeatable."),
+        typer.Option(help="Another encoder, e.g. [b]text=text+use[/b], as for [b]train[/b]; may be repeated."),
     ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
-    ] = False,
+    download: Download = False,
     labels: Annotated[
-        Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="as it is")
+        Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="unchanged")
     ] = None,
     codes: Annotated[
         CodesChoice | None,
-        typer.Option(help="Codes of the items learned from, as for [b]train[/b].", show_default="as it is"),
+        typer.Option(help="Codes of the training items, as for [b]train[/b].", show_default="unchanged"),
     ] = None,
     drop_missing: Annotated[
         bool,
-        typer.Option("--drop-missing", help="Leave out items whose picture cannot be read any more, and say which."),
+        typer.Option("--drop-missing", help="Drop items whose picture is missing, and list them."),
     ] = False,
     workers: Workers = None,
     trust: Trust = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train an engine anew from all its items, in its place, while it is in use.
+    """Retrain an engine from all its items, in place, while it is in use.
 
-    Whatever was added or relabelled since the last training takes part: items
-    with labels are learned from, also those that were held out, the others are
-    hashed. Words and labels that are new then count. Encoders, method and code
-    length stay, unless told otherwise, and so does the seed.
+    Training includes everything added or relabelled since the last training:
+    items with labels are learned from, also those that were held out, and the
+    others are hashed. New words and labels then count. Encoders, method, code
+    length and seed stay the same unless options change them.
 
-    Searches go on in the old engine until the new one is whole and takes its
-    place in one step; a service follows by itself. What others add, remove or
-    relabel meanwhile is in the new engine too. If the command is killed, the old
-    engine is there as it was; the next command that opens it removes what was
-    left. It takes as long as training, and room for a second engine.
+    The old engine answers searches until the new one replaces it atomically;
+    services switch to it. Items added, removed or relabelled meanwhile are in the
+    new engine too. If the command is killed, the old engine is unchanged, and the
+    next command that opens it removes leftover files. Retraining takes as long as
+    training, and disk space for a second engine.
 
-    An item whose picture is gone cannot have a code of the new model: without
-    [b]--drop-missing[/b] nothing is changed and these items are listed. An engine
-    of given features (a data set without pictures or texts) cannot be retrained.
+    Items whose picture is missing cannot be encoded: they are listed and nothing is
+    changed, unless [b]--drop-missing[/b] is given. An engine of given features (a
+    data set without pictures or texts) cannot be retrained.
 
-    Exit code: 0; 1 if items were left out, each with the reason; 2 if nothing was
+    Exit code: 0; 1 if items were dropped, each with the reason; 2 if nothing was
     changed.
 
     [bold]Examples[/bold]
@@ -333,7 +318,9 @@ def retrain(
         with new:
             facts, after = new.info(), set(new.config["class_names"])
     finally:
-        _show_lost(problems)
+        if problems:
+            say(f"{len(problems):,} items cannot be read:", colour="yellow")
+            list_problems(problems)
     if as_json:
         new_labels = sorted(after - before)
         print_json({**facts, "new_labels": new_labels, "problems": problems_as_json(tuple(problems))})
@@ -351,12 +338,3 @@ def retrain(
         say(describe_expected(facts["expected"], codes=facts["codes"]))
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def _show_lost(problems: list[Problem]) -> None:
-    if problems:
-        say(f"{len(problems):,} items cannot be read any more:", colour="yellow")
-    for problem in problems[:MAX_PROBLEMS]:
-        say(f"  {printable(str(problem))}")
-    if len(problems) > MAX_PROBLEMS:
-        say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")

@@ -1,6 +1,6 @@
-"""The service: an engine over HTTP, with a page to search by. Needs the extra ``serve``.
+"""HTTP service for an engine, with a search page. Needs the extra ``serve``.
 
-Names are imported when first used, so that the error names a missing extra.
+Names are imported on first use, so that the error can name the missing extra.
 """
 
 from typing import Any

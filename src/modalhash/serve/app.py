@@ -1,4 +1,4 @@
-"""The service as an ASGI app: its state, its middleware and its routes put together."""
+"""Build the ASGI app of the service from its state, middleware and routes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import errors, monitoring, routes_items, routes_search, routes_state, schemas
+from modalhash.serve import errors, monitoring, routes, routes_items, schemas
 from modalhash.serve.errors import HTTPError
 from modalhash.serve.http import RequestMiddleware
 from modalhash.serve.limits import Settings
 from modalhash.serve.service import LeaseMiddleware, Service
 from modalhash.serve.worker_state import ProcessState
-
-# -- The page, its files, and the viewer of the OpenAPI description: files of this package, nothing from elsewhere.
 
 CONTENT_TYPES = {
     ".html": "text/html",
@@ -36,8 +34,6 @@ _PACKAGE = Path(__file__).parent
 
 
 def add_page_routes(app: FastAPI) -> None:
-    """Add the routes that people open in a browser."""
-
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return _package_file("static", "index.html")
@@ -56,7 +52,7 @@ def add_page_routes(app: FastAPI) -> None:
 
 
 def _package_file(folder: str, name: str) -> Response:
-    """Return a file of this package. The name is looked up in the listing, and never becomes part of a path."""
+    """Return a file of this package; `name` is matched against the listing, never joined to a path."""
     for path in (_PACKAGE / folder).glob("*"):
         if path.name == name and path.suffix in CONTENT_TYPES:
             headers = {"Cache-Control": "no-cache"}
@@ -71,12 +67,12 @@ DESCRIPTION = (
 
 
 DIRECT_ROUTES = ("/search",)
-"""Routes that most requests go to. FastAPI describes them, and its way to them costs more than the rest of a request.
-So they are called without it: their functions take the request and return a response."""
+"""Routes called without FastAPI's dispatch, which costs more than the rest of a request. Their functions take the
+request and return a response."""
 
 
 class DirectRoutes:
-    """ASGI middleware that calls the function of a route in :data:`DIRECT_ROUTES`, and passes all else on."""
+    """ASGI middleware that calls the functions of :data:`DIRECT_ROUTES` directly."""
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self._app = app
@@ -98,10 +94,9 @@ class DirectRoutes:
 
 
 class ServiceApp(FastAPI):
-    """FastAPI's app with what surrounds every request around it, instead of between its layers."""
+    """FastAPI app whose middleware is outside FastAPI's own stack."""
 
     requests: ASGIApp
-    """Answers HTTP requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,19 +106,17 @@ class ServiceApp(FastAPI):
         await self.requests(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Leave out the layer that answers unforeseen errors: that is what :class:`RequestMiddleware` does."""
+        """Remove Starlette's error layer, because :class:`RequestMiddleware` handles errors."""
         stack = super().build_middleware_stack()
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
 def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessState | None = None) -> ServiceApp:
-    """Return an ASGI app that serves an engine; the engine stays the caller's to close.
+    """Return an ASGI app that serves an engine; the caller closes the engine.
 
-    If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
-    when its last request is answered.
-
-    The access log goes to the standard output and internal errors go to the error output, unless the logger
-    ``modalhash.serve`` has a handler already. ``seat`` is for a worker of several.
+    If the engine in the folder is replaced, the app opens and serves the new one, and closes the old one after its
+    last request. Requests are logged to stdout and internal errors to stderr, unless the logger ``modalhash.serve``
+    has a handler. ``seat`` is the state of one of several workers.
 
     Examples
     --------
@@ -153,10 +146,10 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
     errors.add_handlers(app)
     schemas.describe(app, lambda: service.engine.modalities, settings)
     add_page_routes(app)
-    routes_search.add_routes(app, service)
+    routes.add_search_routes(app, service)
     routes_items.add_routes(app, service)
     routes_items.add_duplicate_routes(app, service)
-    routes_state.add_routes(app, service)
+    routes.add_state_routes(app, service)
     app.requests = RequestMiddleware(
         LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),
         settings=settings,

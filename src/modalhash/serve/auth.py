@@ -1,11 +1,11 @@
-"""Tokens with roles: a file of digests that is read anew when it changes, and cookies that stand for a token.
+"""Clients, and tokens with roles: a file of digests that is reloaded when it changes, and cookies for the page.
 
-A line of the file has a name, a role, the SHA-256 digest of the token and perhaps a time until which it is valid::
+A line of the file has a name, a role, the SHA-256 digest of the token and optionally the time it expires::
 
     # name  role  digest  [until]
     alice   write  sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08  2027-01-31T00:00:00+00:00
 
-A name may have several lines. Digests are no secret, because tokens are long and random: :func:`make_token`.
+A name may have several lines. Digests need not be secret, because tokens are long and random (:func:`make_token`).
 """
 
 from __future__ import annotations
@@ -30,67 +30,56 @@ from starlette.types import Scope
 from modalhash.core.files import write_atomically
 from modalhash.serve.monitoring import log_event
 
-# -- Who sends a request: the address that limits count by, also behind a proxy, and addresses that guess tokens.
-
 FORWARDED_FOR = b"x-forwarded-for"
 IPV6_PREFIX = 64
-"""Bits of an IPv6 address that make a client: one customer has at least that network."""
+"""Bits of an IPv6 address that identify a client, because a customer gets at least a /64 network."""
 MAX_COUNTED_ADDRESSES = 10_000
-"""Addresses whose wrong tokens are remembered; the least recent go first, so that counting takes bounded memory."""
+"""Maximum number of addresses whose wrong tokens are counted; the least recently used are dropped."""
 
 _CLIENT = "modalhash.serve.client"
 
 
 class Role(IntEnum):
-    """What a client may do; each role includes those before it."""
+    """Permissions of a client; each role includes the ones before it."""
 
     read = 1
-    """Search, and see items and metrics."""
+    """Search, and read items and metrics."""
     write = 2
-    """Add, relabel and remove items, where the service is writable."""
+    """Add, relabel and remove items, if the service is writable."""
     admin = 3
-    """See who changed what."""
+    """Read the audit log."""
 
 
 class Client(NamedTuple):
-    """Who sends a request."""
+    """Sender of a request."""
 
     address: str
-    """What limits count by."""
+    """Key that limits are counted by (see :func:`client_key`)."""
     name: str | None = None
-    """Whose token it has; None without one."""
+    """Name of its token; None without one."""
     role: Role = Role.read
 
     def audit_fields(self) -> dict[str, str]:
-        """Return who the client is, as the audit log has it."""
         return {"who": self.name or "anybody", "address": self.address, "by": "service"}
 
 
 def set_client(scope: Scope, client: Client) -> None:
-    """Note in the scope of a request who sends it."""
     scope[_CLIENT] = client
 
 
 def client_of(scope: Scope) -> Client:
-    """Return who sends a request."""
     client: Client = scope[_CLIENT]
     return client
 
 
 class TrustedProxies:
-    """The proxies that are believed about whom they speak for.
-
-    Parameters
-    ----------
-    networks : iterable of str
-        Addresses (``127.0.0.1``) or networks (``10.0.0.0/8``).
-    """
+    """Proxies whose ``X-Forwarded-For`` is trusted: addresses (``127.0.0.1``) or networks (``10.0.0.0/8``)."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         try:
             self._networks = [ip_network(text, strict=False) for text in networks]
         except ValueError as error:
-            raise ValueError(f"a proxy to trust: {error}; expected an address such as 127.0.0.1") from None
+            raise ValueError(f"trusted proxy: {error}; expected an address such as 127.0.0.1") from None
 
     def __contains__(self, address: str) -> bool:
         if not self._networks:
@@ -102,10 +91,10 @@ class TrustedProxies:
         return any(parsed in network for network in self._networks)
 
     def address(self, scope: Scope) -> str:
-        """Return the address that a request comes from: the last one that no trusted proxy has.
+        """Return the address of the client: the last one that is not a trusted proxy.
 
-        ``X-Forwarded-For`` is read from the right, because each proxy appends whom it speaks for; what stands further
-        left is the client's own word.
+        ``X-Forwarded-For`` is read from the right, because each proxy appends an address and the client can forge the
+        rest.
         """
         peer = str(scope["client"][0]) if scope.get("client") else ""
         if peer not in self:
@@ -113,7 +102,7 @@ class TrustedProxies:
         named = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR).decode("latin-1")
         for address in reversed([part.strip() for part in named.split(",")]):
             if not _is_address(address):
-                break  # nothing further left can be believed either
+                break  # what precedes it cannot be trusted either
             if address not in self:
                 return client_key(address)
         return client_key(peer)
@@ -121,7 +110,7 @@ class TrustedProxies:
 
 @lru_cache(1024)
 def client_key(address: str) -> str:
-    """Return what limits count by: an IPv4 address, the network of an IPv6 one, or the text as it is.
+    """Return the key of limits: an IPv4 address, the network of an IPv6 address, or the text unchanged.
 
     Examples
     --------
@@ -148,16 +137,9 @@ def _is_address(text: str) -> bool:
 
 
 class WrongTokens:
-    """Counts wrong tokens by address, in windows of some seconds that begin with the first.
+    """Count wrong tokens by address, in windows of ``seconds`` that start with the first wrong token.
 
-    Parameters
-    ----------
-    limit : int
-        The wrong tokens of a window after which an address is locked out for the rest of it.
-    seconds : float
-        The length of a window.
-    clock : callable, optional
-        Returns the time in seconds.
+    After ``limit`` wrong tokens, an address is locked out for the rest of the window.
     """
 
     def __init__(self, limit: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -165,75 +147,68 @@ class WrongTokens:
         self._windows: LRUCache[str, tuple[int, float]] = LRUCache(MAX_COUNTED_ADDRESSES)
 
     def add(self, address: str) -> None:
-        """Count a wrong token."""
         count, end = self._windows.get(address, (0, 0.0))
         now = self._clock()
         self._windows[address] = (count + 1, end) if now < end else (1, now + self._seconds)
 
     def locked_seconds(self, address: str) -> float:
-        """Return for how long tokens of an address are not looked at; 0 if they are."""
+        """Return for how many seconds tokens of an address are ignored; 0 if they are not."""
         count, end = self._windows.get(address, (0, 0.0))
         return max(0.0, end - self._clock()) if count >= self._limit else 0.0
 
 
-HEADER = "# name  role  digest of the token  [valid until]; made by `modalhash tokens`, read anew when it changes\n"
+HEADER = "# name  role  digest of the token  [valid until]; written by `modalhash tokens`, reloaded when it changes\n"
 _NAME = re.compile(r"[\w.@+-]{1,64}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token as the service knows it: by its digest."""
+    """Entry of a token file, which holds the digest of the token."""
 
     name: str
     role: Role
     digest: str
     """``sha256:`` and 64 hexadecimal digits."""
     until: datetime | None = None
-    """When it ends, if ever."""
+    """Expiry time, if any."""
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether the token has not ended."""
         return self.until is None or now < self.until
 
     def line(self) -> str:
-        """Return the token as a line of the file."""
         parts = [self.name, self.role.name, self.digest]
         return "  ".join(parts if self.until is None else [*parts, self.until.isoformat(timespec="seconds")]) + "\n"
 
 
 def digest_of(token: str | bytes) -> str:
-    """Return what the file holds of a token."""
     data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def make_token(name: str, role: str, *, days: float | None = None) -> tuple[str, Token]:
-    """Return a new random token and what a token file holds of it.
+    """Return a new random token and its entry for a token file.
 
     Parameters
     ----------
     name : str
-        Whose token it is; the audit log names it.
+        Name of its holder, as written to the audit log.
     role : {"read", "write", "admin"}
-        What its holder may do.
+        What the holder may do.
     days : float, optional
-        How long it is valid; for ever by default.
+        Days until it expires; by default it does not.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name {name!r} of a token; expected letters, digits and . _ @ + -, at most 64 of them")
+        raise ValueError(f"invalid token name {name!r}; expected at most 64 letters, digits and . _ @ + -")
     if role not in Role.__members__:
-        raise ValueError(f"the role {role!r} of a token; expected {', '.join(Role.__members__)}")
+        raise ValueError(f"unknown role {role!r}; expected {', '.join(Role.__members__)}")
     until = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     secret = secrets.token_urlsafe(32)
     return secret, Token(name, Role[role], digest_of(secret), until)
 
 
-# -- the file
-
-
 def parse_tokens(text: str) -> tuple[list[Token], list[str]]:
-    """Return the tokens of a file, and what is wrong with lines that are none; those let nobody in."""
+    """Return the tokens of a file, and a message for each invalid line."""
     tokens, problems = [], []
     for number, line in enumerate(text.splitlines(), 1):
         parts = line.partition("#")[0].split()
@@ -247,7 +222,7 @@ def parse_tokens(text: str) -> tuple[list[Token], list[str]]:
 
 
 def read_tokens(path: Path) -> list[Token]:
-    """Return the tokens of a file; raise if it has a line that is none."""
+    """Return the tokens of a file; raise ValueError for an invalid line."""
     tokens, problems = parse_tokens(path.read_text(encoding="utf-8", errors="replace"))
     if problems:
         raise ValueError(f"{path}, {problems[0]}")
@@ -255,12 +230,12 @@ def read_tokens(path: Path) -> list[Token]:
 
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
-    """Write a token file; a service that runs reads it at its next request."""
+    """Write a token file; a running service reads it at its next request."""
     write_atomically(path, (HEADER + "".join(token.line() for token in tokens)).encode())
 
 
 def rotate(tokens: Iterable[Token], name: str, *, overlap_days: float) -> tuple[str, list[Token]]:
-    """Return a new token of a name, and all tokens with the name's earlier ones ending after ``overlap_days``."""
+    """Return a new token for `name`, and all tokens; earlier ones of the name expire after `overlap_days`."""
     now = datetime.now(UTC)
     tokens = list(tokens)
     own = [token for token in tokens if token.name == name and token.is_valid(now)]
@@ -274,27 +249,24 @@ def rotate(tokens: Iterable[Token], name: str, *, overlap_days: float) -> tuple[
 
 def _parse_line(parts: list[str]) -> Token:
     if len(parts) not in (3, 4):
-        raise ValueError(f"{len(parts)} words; expected a name, a role, a digest and perhaps a time")
+        raise ValueError(f"{len(parts)} words; expected a name, a role, a digest and optionally a time")
     name, role, digest = parts[:3]
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name {name!r}; expected letters, digits and . _ @ + -, at most 64 of them")
+        raise ValueError(f"invalid name {name!r}; expected at most 64 letters, digits and . _ @ + -")
     if role not in Role.__members__:
-        raise ValueError(f"the role {role!r}; expected {', '.join(Role.__members__)}")
+        raise ValueError(f"unknown role {role!r}; expected {', '.join(Role.__members__)}")
     if not _DIGEST.fullmatch(digest):
-        raise ValueError("the digest is none; expected sha256: and 64 hexadecimal digits. `modalhash tokens` makes it")
+        raise ValueError("invalid digest; expected sha256: and 64 hexadecimal digits, as written by `modalhash tokens`")
     until = datetime.fromisoformat(parts[3]) if len(parts) == 4 else None
     if until is not None and until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
     return Token(name, Role[role], digest, until)
 
 
-# -- while the service runs
-
-
 class Tokens:
-    """The tokens that are valid now: one that is given, and those of a file, which is read anew when it changes.
+    """Valid tokens: the given one, and those of a file that is reloaded when it changes.
 
-    A file that goes away, or a line that is no token, lets nobody in.
+    A missing file or an invalid line grants no access.
     """
 
     def __init__(self, token: str | None, path: Path | None) -> None:
@@ -303,28 +275,25 @@ class Tokens:
         self._seen: tuple[int, int, int] | None = None
         self._tokens = list(self._given)
         if path is not None:
-            read_tokens(path)  # a mistake is an error at the start, and a line in the log later
+            read_tokens(path)  # an invalid line is an error at the start, and is only logged later
             self._refresh()
 
     @property
     def needed(self) -> bool:
-        """Whether requests need a token."""
         return bool(self._given) or self._path is not None
 
     def valid(self) -> list[Token]:
-        """Return the tokens that are valid now."""
         self._refresh()
         now = datetime.now(UTC)
         return [token for token in self._tokens if token.is_valid(now)]
 
     def find(self, token: str | bytes) -> Token | None:
-        """Return what is known of a token; None if it is not valid."""
+        """Return the entry of a token; None if it is not valid."""
         digest = digest_of(token)
         found = [one for one in self.valid() if hmac.compare_digest(one.digest, digest)]
         return max(found, key=lambda one: one.role, default=None)
 
     def _refresh(self) -> None:
-        """Read the file if it is not the one that was read last."""
         if self._path is None:
             return
         try:
@@ -337,7 +306,7 @@ class Tokens:
         try:
             tokens, problems = parse_tokens(self._path.read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
-            tokens, problems = [], [f"it cannot be read ({error.strerror}); no token of it is valid"]
+            tokens, problems = [], [f"cannot be read ({error.strerror}); its tokens are not valid"]
         for problem in problems:
             log_event(f"the token file: {problem}")
         self._tokens = [*self._given, *tokens]
@@ -345,9 +314,9 @@ class Tokens:
 
 
 class Cookies:
-    """Makes and checks the page's cookies: each stands for a token until it expires or the token ends.
+    """Make and check cookies of the page; each represents a token until the cookie or the token expires.
 
-    They are signed with a key of this service, so that neither a token file nor an old cookie is enough to make one.
+    They are signed with a key of this service, so that they cannot be forged from a token file or an old cookie.
     """
 
     def __init__(self, seconds: float, key: bytes | None = None) -> None:
@@ -355,12 +324,11 @@ class Cookies:
         self._key = key or secrets.token_bytes(32)
 
     def make(self, token: Token) -> str:
-        """Return the value of a cookie for a token."""
         expires = str(int(time.time()) + self.seconds)
         return f"{expires}.{self._sign(expires, token)}"
 
     def find(self, value: bytes, tokens: Iterable[Token]) -> Token | None:
-        """Return which of some tokens a cookie stands for; None if it is none of ours, or has expired."""
+        """Return the token that a cookie represents; None if its signature is invalid or it has expired."""
         expires, _, signature = value.decode("latin-1").partition(".")
         for token in tokens:
             if hmac.compare_digest(self._sign(expires, token).encode(), signature.encode()):

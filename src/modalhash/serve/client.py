@@ -1,18 +1,10 @@
-"""Several services searched as one, over HTTP.
+"""Search several services (``modalhash serve``) as one, over HTTP.
 
-Every service (``modalhash serve``) holds a share of the items, and a copy of one engine's model and encoders. A search
-asks all of them at once and merges what they find.
-
-=================  ==================================================================================================
-order              what the merged hits are
-=================  ==================================================================================================
-``refine=False``   exactly those of one engine to which the items of the first service were added first, then those of
-                   the second, and so on: by distance, then in the order of adding
-``refine=True``    the best by score; scores of services are comparable because their models are the same. Every service
-                   orders a shortlist of its own, so more items are compared than one engine would
-=================  ==================================================================================================
-
-Words are not searched in the texts of items (``hybrid``): their BM25 has no scale that services share.
+Every service holds a share of the items, and a copy of one engine's model and encoders. A search is sent to all of
+them in parallel, and their hits are merged. With ``refine=False`` the result is that of one engine to which the items
+of the services were added in order. With ``refine=True`` hits are merged by score, which is comparable because the
+models are the same; each service refines its own shortlist, so more items are compared than in one engine. ``hybrid``
+is off, because BM25 scores of different services are not comparable.
 """
 
 from __future__ import annotations
@@ -32,29 +24,28 @@ from modalhash.index import FanOut
 
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_HITS = 200
-"""What a service answers at most."""
+"""Maximum number of hits in an answer of a service."""
 _PIECE = 65536
 
 
 class ServiceError(ValueError):
-    """A service does not do what was asked; the message says which one, and why."""
+    """A service answered with an error; the message names the service."""
 
 
 @dataclass(frozen=True)
 class ShardedAnswer:
-    """What several services found.
+    """Merged answer of several services.
 
     Parameters
     ----------
     hits : list of dict
-        As a service answers them, the best first, each with the URL of its service as ``shard`` and whole URLs as
-        ``media``.
+        Best first, as a service returns them, with the service's URL as ``shard`` and absolute URLs as ``media``.
     searched : int
-        The number of items that were looked through.
+        Number of items that were searched.
     missing : tuple of str
-        The URLs of services that did not answer: their items are not among the hits.
+        URLs of services that did not answer; their items are missing from the hits.
     message : str, optional
-        What to tell a person about the query before its hits.
+        Message about the query, to show before its hits.
     """
 
     hits: list[dict[str, Any]]
@@ -64,25 +55,25 @@ class ShardedAnswer:
 
     @property
     def partial(self) -> bool:
-        """Whether services are missing whose items might be nearer."""
+        """Whether any service is missing."""
         return bool(self.missing)
 
 
 class ShardedClient:
-    """Searches several services as one.
+    """Search several services as one.
 
     Parameters
     ----------
     urls : sequence of str
-        Where the services are, e.g. ``["http://10.0.0.1:8000", "http://10.0.0.2:8000"]``. Their engines are copies of
-        one engine with different items; one with another model is refused.
+        URLs of the services, e.g. ``["http://10.0.0.1:8000", "http://10.0.0.2:8000"]``. Their engines must share one
+        model.
     token : str, optional
-        The token of all of them.
+        Token for all services.
     timeout : float
-        Seconds within which a service has to answer; after that it counts as missing.
+        Seconds after which a service counts as missing.
     missing : {"error", "partial"}
-        What a service that does not answer does to a search: raise :class:`~modalhash.index.ShardError`, or leave its
-        items out, which the answer then says (:attr:`ShardedAnswer.missing`).
+        If a service does not answer: raise :class:`~modalhash.index.ShardError`, or return the other services' hits
+        and list it in :attr:`ShardedAnswer.missing`.
 
     Examples
     --------
@@ -94,7 +85,7 @@ class ShardedClient:
         self, urls: Sequence[str], *, token: str | None = None, timeout: float = 10.0, missing: str = "error"
     ) -> None:
         if isinstance(urls, str):
-            raise TypeError(f"urls is the text {urls!r}; expected several, e.g. [{urls!r}]")
+            raise TypeError(f"urls is a string; expected a list, e.g. [{urls!r}]")
         check_number(timeout, "timeout", positive=True)
         self.missing = check_choice(missing, "missing", ("error", "partial"))
         services = [_Service(url, token, timeout) for url in urls]
@@ -112,7 +103,6 @@ class ShardedClient:
         self.close()
 
     def close(self) -> None:
-        """End the threads that ask the services."""
         self._fan_out.close()
 
     def search(
@@ -135,15 +125,15 @@ class ShardedClient:
 
         Parameters
         ----------
-        text, image : one of them: words, or the bytes of a picture
-        k : how many hits, at most 200
-        radius : all hits within this distance instead, at most 200
+        text, image : the query, one of both: words, or the bytes of a picture
+        k : number of hits, at most 200
+        radius : return all hits within this distance instead, at most 200
         want, labels, kind, where, min_confidence, modality : as for :class:`~modalhash.engine.SearchOptions`
-        refine : order hits by their refinement vectors; False: by the codes alone
-        unique : leave out near-duplicates of better hits of the same service
+        refine : order hits by their refinement vectors; if False, by codes alone
+        unique : drop near-duplicates of better hits of the same service
         """
         if (text is None) == (image is None):
-            raise TypeError("search got no query, or two; expected text or image")
+            raise TypeError("expected either text or image")
         check_int(k, "k", at_least=1)
         given = {
             "text": text,
@@ -164,7 +154,7 @@ class ShardedClient:
         refused = [answer["error"] for answer in answers.values() if "hits" not in answer]
         if len(refused) == len(answers):
             raise ValueError(refused[0])
-        if refused:  # others have the label: a service that does not goes on without
+        if refused:  # some services do not have the label
             answers, missing = self._ask({**fields, "check_labels": False}, image)
         _check_models(answers)
         first = next(iter(answers.values()))
@@ -176,10 +166,10 @@ class ShardedClient:
 
 
 def merge_hits(parts: Sequence[Sequence[Mapping[str, Any]]], k: int) -> list[dict[str, Any]]:
-    """Return the k first of several answers, none of which changes its own order, with their common ranks.
+    """Merge sorted answers into the k best hits, with common ranks.
 
-    Of two hits the one with the higher score comes first; of equal ones, or where one has no score, the nearer one; of
-    equally near ones, the one of the earlier answer. An item that several services hold counts once.
+    Hits are ordered by score; if scores are equal or missing, by distance, then by the order of the answers. An item
+    that several services hold is returned once.
 
     Examples
     --------
@@ -202,8 +192,6 @@ def merge_hits(parts: Sequence[Sequence[Mapping[str, Any]]], k: int) -> list[dic
 
 
 class _RemoteShard:
-    """The order of hits from different services."""
-
     def __init__(self, hit: Mapping[str, Any]) -> None:
         self.score, self.distance = _place(hit)
 
@@ -218,18 +206,18 @@ def _place(hit: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def _check_models(answers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise unless all services make codes alike: distances to codes of another model mean nothing."""
+    """Raise unless all services have the same model, because codes of different models are not comparable."""
     (first, expected), *others = ((url, answer.get("model")) for url, answer in answers.items())
     for url, model in others:
         if model != expected:
             raise ServiceError(
-                f"{url} has another model ({model}) than {first} ({expected}): its codes mean something else. Serve "
-                "copies of one engine"
+                f"{url} has another model ({model}) than {first} ({expected}); their codes cannot be compared. "
+                "Serve copies of one engine"
             )
 
 
 class _Service:
-    """One service, asked on a connection of its own each time."""
+    """One service; each request opens a new connection."""
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(url)
@@ -238,7 +226,7 @@ class _Service:
         self.url, self._parts, self._token, self._timeout = url.rstrip("/"), parts, token, timeout
 
     def search(self, fields: Mapping[str, Any], image: bytes | None) -> dict[str, Any]:
-        """Return the answer to a search; one without hits if no item here has a label that is asked for."""
+        """Return the answer to a search, or a dict with only ``error`` if no item has a requested label."""
         content_type, body = _form(fields, image) if image is not None else _json(fields)
         status, answer = self._post("/search", content_type, body)
         if status == 422 and answer.get("reason") == "unknown_label":
@@ -256,7 +244,7 @@ class _Service:
                     hit["media"] = urljoin(f"{self.url}/", hit["media"].lstrip("/"))
             return {**answer, "hits": hits, "searched": int(answer["searched"]), "message": answer["message"]}
         except (KeyError, TypeError, ValueError):
-            raise ServiceError(f"{self.url} does not answer as a service of this version does") from None
+            raise ServiceError(f"{self.url} returned an answer that this version does not understand") from None
 
     def _post(self, path: str, content_type: str, body: bytes) -> tuple[int, dict[str, Any]]:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
@@ -274,7 +262,7 @@ class _Service:
                 if time.monotonic() > deadline:
                     raise TimeoutError
                 if len(content) > MAX_ANSWER_BYTES:
-                    raise ServiceError(f"{self.url} answers with more than {MAX_ANSWER_BYTES:,} bytes")
+                    raise ServiceError(f"{self.url} returned more than {MAX_ANSWER_BYTES:,} bytes")
             if 0 <= len(content) < expected:
                 raise ConnectionError(f"the answer ended after {len(content)} of {expected} bytes")
             answer = json.loads(content)
@@ -283,7 +271,7 @@ class _Service:
         except HTTPException as error:
             raise ConnectionError(f"the connection ended ({type(error).__name__})") from error
         except (json.JSONDecodeError, UnicodeDecodeError):
-            raise ServiceError(f"{self.url} is no service of modalhash: it does not answer with JSON") from None
+            raise ServiceError(f"{self.url} is not a modalhash service; its answer is not JSON") from None
         finally:
             connection.close()
         return response.status, answer if isinstance(answer, dict) else {}
@@ -294,7 +282,6 @@ def _json(fields: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _form(fields: Mapping[str, Any], image: bytes) -> tuple[str, bytes]:
-    """Return the content type and the body of a form with a file."""
     boundary = secrets.token_hex(16)
 
     def parts() -> Iterator[bytes]:

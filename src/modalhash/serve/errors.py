@@ -1,4 +1,4 @@
-"""Errors as JSON: what is wrong and what to do, never a trace."""
+"""Errors as JSON responses, which say what is wrong and what to do, without a traceback."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableErro
 RETRY_SECONDS = 1
 DISK_FULL = "the disk of the service is full; nothing was changed"
 UNAVAILABLE = "the database of the service cannot be reached; nothing was changed. Try again in a moment"
-UNCERTAIN = "the database was lost while it confirmed the change, which may have happened; look before you repeat it"
+UNCERTAIN = (
+    "the connection to the database was lost during the commit; check whether the change was made before retrying"
+)
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 ROUTING_ERRORS = {
-    404: "there is no such route; the page is at /, all routes are described at /docs",
-    405: "this route does not take this method; see /docs",
+    404: "no such route; the page is at /, all routes are described at /docs",
+    405: "this route does not allow this method; see /docs",
 }
-"""Messages for what starlette raises itself."""
+"""Messages for errors raised by Starlette."""
 
 
 class QueueFullError(Exception):
@@ -34,7 +36,7 @@ class QueueFullError(Exception):
 
 
 class HTTPError(Exception):
-    """The request is answered with this status; the message says what is wrong and what to do."""
+    """Answer the request with this status; the message says what is wrong and what to do."""
 
     def __init__(
         self, status: int, message: str, headers: Mapping[str, str] | None = None, *, reason: str | None = None
@@ -43,7 +45,6 @@ class HTTPError(Exception):
         self.status, self.message, self.headers, self.reason = status, message, headers, reason
 
     def response(self) -> Response:
-        """Return the JSON response."""
         content = {"error": self.message, "status": self.status}
         if self.reason is not None:
             content["reason"] = self.reason
@@ -56,34 +57,32 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 
 def json_bytes(content: Any) -> bytes:
-    """Return JSON in UTF-8; numbers that JSON does not have are null."""
+    """Return JSON in UTF-8; NaN and infinities become null."""
     try:
         return orjson.dumps(content)
-    except TypeError:  # integers of more than 64 bits, which fields of a manifest may have
+    except TypeError:  # integers of more than 64 bits, which a manifest may contain
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
 
 
 def busy_error(reason: str) -> HTTPError:
-    """Return the error for too much at once; the client may try again."""
     message = f"the service is busy ({reason}); try again in a moment"
     return HTTPError(503, message, {"Retry-After": str(RETRY_SECONDS)})
 
 
 def too_many_error(reason: str, seconds: float = RETRY_SECONDS) -> HTTPError:
-    """Return the error for too much from one address, which may try again after some seconds."""
-    message = f"too much from one address ({reason}); try again in {ceil(seconds)} s"
+    message = f"too many requests from one address ({reason}); try again in {ceil(seconds)} s"
     return HTTPError(429, message, {"Retry-After": str(ceil(seconds)), "Connection": "close"})
 
 
 def unknown_item_error(error: KeyError | ValueError) -> HTTPError:
-    """Return the error for an id that no item has (KeyError), or items of several modalities (ValueError)."""
+    """Return the error for an unknown id (KeyError) or an ambiguous one (ValueError)."""
     if isinstance(error, KeyError):
         return HTTPError(404, f"{error.args[0]}; it may have been removed")
     return HTTPError(422, str(error).replace("modality=…", "'modality'"))
 
 
 def field_error(error: ValidationError | RequestValidationError) -> HTTPError:
-    """Return the error for wrong fields, which it names with what is wrong with each."""
+    """Return the error that names each invalid field."""
     messages = []
     for detail in error.errors()[:5]:
         parts = detail["loc"][isinstance(error, RequestValidationError) :]  # FastAPI puts "query" or "path" before
@@ -94,7 +93,7 @@ def field_error(error: ValidationError | RequestValidationError) -> HTTPError:
 
 
 def response_to(error: Exception) -> Response | None:
-    """Return the response to an error that has one of its own; None for one that nobody foresaw."""
+    """Return the response to a known error; None for an unexpected one."""
     if isinstance(error, HTTPError):
         return error.response()
     if isinstance(error, QueueFullError):
@@ -113,7 +112,7 @@ def response_to(error: Exception) -> Response | None:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Make the errors that FastAPI raises itself JSON; all others go to whoever calls the app."""
+    """Return errors raised by FastAPI as JSON; others propagate to the caller of the app."""
 
     async def on_routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -1,4 +1,4 @@
-"""What surrounds every request: access control, bounds on how many and how long, security headers, log and metrics."""
+"""Middleware around every request: access control, limits, security headers, log and metrics."""
 
 from __future__ import annotations
 
@@ -30,28 +30,25 @@ SECURITY_HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
-"""Headers of every response. There are none that let other sites read (CORS)."""
+"""Headers of every response; none allows other sites to read it (CORS)."""
 COOKIE = "modalhash"
 OPEN_ROUTES = ("/healthz",)
-"""Routes that need no token and are answered however busy the service is."""
+"""Routes that need no token and are exempt from load limits."""
 ADMIN_ROUTES = ("/audit",)
 READING_ROUTES = ("/search",)
-"""Routes that change nothing, though their method is one that may."""
+"""Routes that change nothing although their method is not a safe one."""
 PAGE_FILES = "/static/"
-"""The page and its files hold nothing of the engine, so they need no token: the page asks for it."""
+"""Files of the page, which need no token because they contain no data of the engine."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
 TWO_LENGTHS = "the request has Content-Length and Transfer-Encoding; expected one of them"
 CLIENT_CLOSED_REQUEST = 499
-"""The status in log and metrics where the client was gone before the response."""
-
-
-# -- access control
+"""Status in log and metrics if the client disconnected before the response."""
 
 
 class AccessControl:
-    """Decides on requests by the host name they use, the site they come from, and the token."""
+    """Check the host name, the site and the token of requests."""
 
     def __init__(self, settings: Settings, seat: ProcessState) -> None:
         self._tokens = Tokens(settings.token, settings.token_file)
@@ -64,19 +61,19 @@ class AccessControl:
             self._hosts = {*LOCAL_NAMES, own.lower(), *(name.lower() for name in settings.hosts)}
 
     def check(self, scope: Scope, address: str) -> Client | Response:
-        """Raise :class:`HTTPError` if a request from an address is not allowed.
+        """Return the client of a request; raise :class:`HTTPError` if it is not allowed.
 
-        Returns who sends it if it is; or, where the page was opened with the token in its URL, the redirect that sets
-        the cookie instead.
+        If the page is opened with the token in its URL, return the redirect that sets the cookie instead.
         """
         headers: dict[bytes, list[bytes]] = {}
         size = len(scope["path"]) + len(scope["query_string"])
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value)
             size += len(name) + len(value)
-        _check_framing(headers)
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # request smuggling through a proxy
+            raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
         if size > self._head_bytes:
-            raise HTTPError(431, f"the head of the request has {size:,} bytes; the limit is {self._head_bytes:,}")
+            raise HTTPError(431, f"the request headers have {size:,} bytes; the limit is {self._head_bytes:,}")
         self._check_host(headers.get(b"host", []))
         method, path = scope["method"], scope["path"]
         if path in OPEN_ROUTES:
@@ -96,7 +93,7 @@ class AccessControl:
         return _check_role(Client(address, token.name, token.role), method, path)
 
     def _check_host(self, given: list[bytes]) -> None:
-        """Refuse foreign names: a page whose host name was made to point at this machine would send that name."""
+        """Refuse unknown host names, which indicate DNS rebinding."""
         if self._hosts is None:
             return
         for value in given or [b""]:
@@ -104,12 +101,12 @@ class AccessControl:
             if name not in self._hosts:
                 raise HTTPError(
                     403,
-                    f"the request names the host {name[:100]!r}, which is none of this service's names "
-                    f"({', '.join(sorted(self._hosts))}); if it should be, start it with --allow-host",
+                    f"unknown host {name[:100]!r}; this service is {', '.join(sorted(self._hosts))}. To allow another "
+                    "name, start it with --allow-host",
                 )
 
     def _check_token(self, given: str | bytes, address: str) -> Token:
-        """Return a token; raise if it is wrong, or if its address has sent too many wrong ones to be listened to."""
+        """Return a token; raise if it is wrong, or if its address is locked out after too many wrong ones."""
         if seconds := self._wrong.locked_seconds(address):
             raise too_many_error("wrong tokens", seconds)
         token = self._tokens.find(given)
@@ -119,7 +116,7 @@ class AccessControl:
         return token
 
     def _check_bearer(self, given: list[bytes], address: str) -> Token | None:
-        """Return the token of the header, if it has one; a wrong one is refused whatever else there is."""
+        """Return the token of the Authorization header, if any; raise if it is wrong."""
         if not self._tokens.needed or not given:
             return None
         scheme, _, value = given[0].partition(b" ")
@@ -130,7 +127,7 @@ class AccessControl:
         return self._check_token(value.strip(), address)
 
     def _find_cookie(self, given: Iterable[bytes]) -> Token | None:
-        """Return the token that a cookie stands for. Wrong ones are not counted: pages send old ones."""
+        """Return the token of a cookie, if any. Wrong cookies are not counted, because pages send old ones."""
         for header in given:
             for part in header.split(b";"):
                 name, _, value = part.strip().partition(b"=")
@@ -158,7 +155,7 @@ class AccessControl:
 
 
 def _check_role(client: Client, method: str, path: str) -> Client:
-    """Return a client that may do what it asks for; reading is what changes nothing, and a search."""
+    """Return the client if its role allows the request."""
     if path in ADMIN_ROUTES:
         needed = Role.admin
     else:
@@ -170,14 +167,8 @@ def _check_role(client: Client, method: str, path: str) -> Client:
     raise HTTPError(403, f"the token of {client.name!r} has the role {client.role.name!r}; this needs {needed.name!r}")
 
 
-def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
-    """Refuse a body with two lengths: a proxy that believes the other one would take the rest for a second request."""
-    if b"content-length" in headers and b"transfer-encoding" in headers:
-        raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
-
-
 def _check_site(headers: dict[bytes, list[bytes]]) -> None:
-    """Refuse what pages of other sites send: browsers say from which site a request comes."""
+    """Refuse requests that browsers mark as sent by pages of other sites."""
     host = headers.get(b"host", [b""])[0].decode("latin-1").lower()
     origins = [_host_of(value.decode("latin-1").lower()) for value in headers.get(b"origin", [])]
     site = headers.get(b"sec-fetch-site", [b"none"])[0]
@@ -189,7 +180,7 @@ def _check_site(headers: dict[bytes, list[bytes]]) -> None:
 
 
 def _host_of(origin: str) -> str | None:
-    """Return host and port of a URL; None if it is no URL, as ``http://[``."""
+    """Return host and port of a URL; None if it is not a URL, such as ``http://[``."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -209,24 +200,10 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdecimal() and (not name.startswith("[") or name.endswith("]")) else host
 
 
-# -- middleware
-
-
 class RequestMiddleware:
-    """ASGI middleware: whatever happens inside, each request gets one response and one line in the log.
+    """ASGI middleware that gives each request exactly one response and one line in the log.
 
-    Parameters
-    ----------
-    app : ASGI app
-        Answers the requests that are let in.
-    settings : Settings
-        How the service was started.
-    metrics : Metrics
-        Counts the requests.
-    seat : Seat
-        The place of this process in the service.
-    make_place : callable
-        Ends a request that only waits for its client, for another one, and returns whether there was one.
+    ``make_place`` drops the slowest upload to free a slot, and returns whether it did.
     """
 
     def __init__(
@@ -236,10 +213,9 @@ class RequestMiddleware:
         self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._by_address = seat.tally("requests")
-        self._all_under_way = 0
+        self._all_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -254,17 +230,17 @@ class RequestMiddleware:
             self._record(exchange, scope)
 
     def _count_in_flight(self, address: str, n: int) -> None:
-        self.metrics.requests_under_way += n
-        self._all_under_way = self._seat.all_under_way(self.metrics.requests_under_way)
+        self.metrics.requests_in_flight += n
+        self._all_in_flight = self._seat.all_in_flight(self.metrics.requests_in_flight)
         self._by_address.add(address, n)
 
     def _check_load(self, address: str) -> None:
-        """Raise if too many requests are under way, of one address or of all."""
+        """Raise if too many requests are in flight, in total or from one address."""
         limits = self._limits
         if self._by_address.total(address) > limits.requests_per_address:
-            raise too_many_error(f"{limits.requests_per_address} requests are under way")
-        if self._all_under_way > limits.requests and not self._make_place():
-            raise busy_error(f"{limits.requests} requests are under way")
+            raise too_many_error(f"{limits.requests_per_address} requests in flight")
+        if self._all_in_flight > limits.requests and not self._make_place():
+            raise busy_error(f"{limits.requests} requests in flight")
 
     async def _respond(self, exchange: _ResponseRecorder, scope: Scope, receive: Receive, address: str) -> None:
         limits = self._limits
@@ -286,14 +262,14 @@ class RequestMiddleware:
             response = busy_error(f"no answer in {limits.request_seconds:g} s").response()
         except Exception as error:
             response = response_to(error) or self._internal_error(exchange.number, error)
-        if exchange.status:  # too late for another response: closing the connection marks the first as incomplete
+        if exchange.status:  # the response has started; closing the connection marks it as incomplete
             raise ConnectionError("a response could not be completed")
         await response(scope, receive, exchange.send)
 
     @staticmethod
     def _internal_error(number: int, error: Exception) -> Response:
         log_exception(number, error)
-        message = f"internal error; the log of the service says where, under request {number}"
+        message = f"internal error; see request {number} in the log of the service"
         return json_response({"error": message, "status": 500, "request": number}, 500)
 
     def _record(self, exchange: _ResponseRecorder, scope: Scope) -> None:
@@ -317,7 +293,7 @@ class RequestMiddleware:
 
 
 class _ResponseRecorder:
-    """One request with its number, and its response on the way out."""
+    """A request number, and the status and size of its response."""
 
     def __init__(self, number: int, send: Send) -> None:
         self.number, self._send = number, send
@@ -325,7 +301,7 @@ class _ResponseRecorder:
         self.status = self.size = 0
 
     async def send(self, message: Message) -> None:
-        """Pass a message on, with the headers that every response has."""
+        """Forward a message, with the headers of every response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *SECURITY_HEADERS]

@@ -1,4 +1,4 @@
-"""Pictures of items: their type is read from their content, and thumbnails of them are made and cached."""
+"""Pictures of items: content types read from their content, and cached thumbnails."""
 
 from __future__ import annotations
 
@@ -43,22 +43,21 @@ CONTENT_TYPES = {
     "HEIF": "image/heif",
     RAW: "image/x-dcraw",
 }
-"""Content types by Pillow's name of the format. SVG and HTML are programs to a browser, so they are not among them."""
+"""Content types by Pillow's format name. SVG and HTML are excluded, because browsers run scripts in them."""
 THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Longest sides of thumbnails: few, so that cached ones are used again."""
-FILE_GONE = "the file of this item is no longer where it was; restore it, or remove the item"
+"""Longest sides of thumbnails in pixels; few sizes make cache hits likely."""
+FILE_GONE = "the file of this item is missing; restore it, or remove the item"
 NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in CONTENT_TYPES if name != 'MPO')})"
 File: TypeAlias = Path | ArchiveMember
-"""The file of an item."""
 DAMAGED = (
     OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError, struct.error, RuntimeError,
     AttributeError, AssertionError,
 )  # fmt: skip
-"""What Pillow raises for pictures with broken content."""
+"""Exceptions that Pillow raises for damaged pictures."""
 
 
 class FileGoneError(HTTPError):
-    """The file of an item is not there."""
+    """The file of an item does not exist."""
 
     def __init__(self) -> None:
         super().__init__(404, FILE_GONE)
@@ -66,46 +65,44 @@ class FileGoneError(HTTPError):
 
 @cache
 def readable_formats() -> tuple[str, ...]:
-    """Return the names by which Pillow opens the formats; a build of it may lack some, and MPO is opened as JPEG."""
+    """Return Pillow's names of the readable formats; some builds do not have all, and MPO opens as JPEG."""
     Image.init()
     register_heif()
     return tuple(name for name in CONTENT_TYPES if name in Image.OPEN)
 
 
 class Thumbnail(NamedTuple):
-    """A small picture as it is sent."""
+    """A small picture."""
 
     data: bytes
     content_type: str
 
 
 def check_picture(data: bytes, max_pixels: int) -> str:
-    """Return the content type of an uploaded picture, or raise; only its header is read."""
+    """Return the content type of an uploaded picture, or raise; reads only its header."""
     if not data:
         raise HTTPError(415, "image: the file is empty; send a picture")
-    if is_raw(data[:HEAD_BYTES]) or is_camera_tiff(io.BytesIO(data)):  # its decoder cannot be stopped
-        raise HTTPError(415, "image: a RAW picture of a camera; send it as JPEG or PNG")
+    if is_raw(data[:HEAD_BYTES]) or is_camera_tiff(io.BytesIO(data)):  # the RAW decoder cannot be interrupted
+        raise HTTPError(415, "image: a camera's RAW picture; send it as JPEG or PNG")
     with _open_picture(io.BytesIO(data)) as picture:
         _check_pixels(picture, max_pixels, 413)
         return CONTENT_TYPES[str(picture.format)]
 
 
 def inspect_picture(path: Path) -> tuple[os.stat_result, str]:
-    """Return the file status and the content type of an item's picture."""
     status = _stat(path)
     with _open_picture(path, path.name) as picture:
         return status, CONTENT_TYPES[str(picture.format)]
 
 
 def read_member(member: ArchiveMember) -> tuple[bytes, str]:
-    """Return the content and the content type of an item's picture that lies in an archive."""
     data = _content(member)
     with _open_picture(io.BytesIO(data), member.name) as picture:
         return data, CONTENT_TYPES[str(picture.format)]
 
 
 class Thumbnails:
-    """Makes thumbnails and caches up to ``max_bytes`` of them; the least recently used go first."""
+    """Make thumbnails and cache up to ``max_bytes`` of them (least recently used)."""
 
     def __init__(self, *, max_bytes: int, max_pixels: int) -> None:
         self._max_pixels = max_pixels
@@ -113,18 +110,18 @@ class Thumbnails:
         self._cached = cached(self._cache, lock=threading.Lock())(self._make)
 
     def get(self, path: File, size: int) -> Thumbnail:
-        """Return the picture at a path, with sides of at most ``size`` rounded down to a thumbnail size."""
+        """Return a thumbnail whose sides are at most ``size``, rounded down to a thumbnail size."""
         side = max((one for one in THUMBNAIL_SIZES if one <= size), default=THUMBNAIL_SIZES[0])
         status = _stat(path.archive if isinstance(path, ArchiveMember) else path)
         return self._cached(path, side, status.st_mtime_ns, status.st_size)
 
     def _make(self, path: File, side: int, modified: int, n_bytes: int) -> Thumbnail:
-        """Make a thumbnail; time and size of the file are part of the cache's key, so a changed file is read anew."""
+        """Make a thumbnail; the file's time and size are part of the cache key, so changed files are reloaded."""
         return make_thumbnail(path, side, self._max_pixels)
 
 
 def make_thumbnail(path: File, side: int, max_pixels: int) -> Thumbnail:
-    """Return a picture with sides of at most ``side`` pixels, rotated as its camera says, as WebP."""
+    """Return a WebP picture with sides of at most ``side`` pixels, rotated as its EXIF data say."""
     source = io.BytesIO(_content(path)) if isinstance(path, ArchiveMember) else path
     with _open_picture(source, path.name) as picture:
         _check_pixels(picture, max_pixels, 415)
@@ -144,7 +141,7 @@ def make_thumbnail(path: File, side: int, max_pixels: int) -> Thumbnail:
 
 
 def _stat(path: Path) -> os.stat_result:
-    """Return the status of an item's file; raise if it is gone or no regular file."""
+    """Return the status of an item's file; raise unless it is a regular file."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -155,7 +152,6 @@ def _stat(path: Path) -> os.stat_result:
 
 
 def _content(member: ArchiveMember) -> bytes:
-    """Return the content of a file in an archive; raise if it is gone."""
     try:
         return member.read()
     except MissingMemberError:
@@ -166,7 +162,7 @@ def _content(member: ArchiveMember) -> bytes:
 
 @contextmanager
 def _open_picture(source: Path | io.BytesIO, name: str | None = None) -> Iterator[Any]:
-    """Open a picture by its content; only its header is read."""
+    """Open a picture by its content; reads only its header."""
     try:
         file = source if isinstance(source, io.BytesIO) else source.open("rb")
     except OSError:

@@ -1,7 +1,7 @@
-"""What an operator sees of the service: an access log and an error log of JSON lines, and metrics for Prometheus.
+"""Access log and error log as JSON lines, and metrics for Prometheus.
 
-Neither holds tokens, query strings or the contents of queries. Lines are written by a thread of their own: where nobody
-reads them, they are dropped, and the service goes on.
+They contain no tokens, query strings or contents of queries. A thread writes the log, so that a blocked reader drops
+lines but does not block the service.
 """
 
 from __future__ import annotations
@@ -30,26 +30,22 @@ LOGGER = logging.getLogger("modalhash.serve")
 ACCESS_LOGGER = LOGGER.getChild("access")
 MAX_LOGGED_PATH = 200
 MAX_WAITING_LINES = 4096
-"""Lines of a log that wait to be written; further ones are dropped."""
+"""Maximum number of queued log lines; further ones are dropped."""
 MAX_BYTES_AT_ONCE = 4096
-"""Bytes of lines that are written together: so many arrive in a pipe in one piece, also where other workers write."""
+"""Bytes per write. Pipes take up to 4,096 bytes atomically, so lines of several workers do not mix."""
 PAUSE_SECONDS = 0.05
-"""How long the thread that writes lets lines gather after it has written some: each time that it wakes up, searches
-make way for it."""
+"""Pause between writes. Batching lines avoids waking the writer (and taking the GIL) for each one."""
 FLUSH_SECONDS = 1.0
-"""How long the end of the service waits for the last lines to be written."""
+"""Maximum time to wait for the last lines when the service ends."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FIRST_OF_PROCESSES = ("process_start_time_seconds", "process_max_fds")
-"""Metrics of several processes that are the least of theirs; others are added."""
+"""Metrics of which the minimum over processes is reported; others are summed."""
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-# -- log
-
-
 class JSONFormatter(logging.Formatter):
-    """Formats a record as one JSON object: its ``fields``, or for records of other libraries their message."""
+    """Format a record as one JSON object: its ``fields``, or the message for records of other libraries."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", None)
@@ -59,15 +55,10 @@ class JSONFormatter(logging.Formatter):
 
 
 class BackgroundHandler(logging.Handler):
-    """Writes to an output of the process in a thread, so that whoever logs never waits for whoever reads.
+    """Write to stdout or stderr in a thread, so that logging never blocks.
 
-    A line is dropped where too many wait already, because the other end of a pipe stands still, or where it cannot be
-    written, because that end is closed. How many were dropped is said when lines can be written again.
-
-    Parameters
-    ----------
-    output : {"stdout", "stderr"}
-        The attribute of :mod:`sys`, which is looked up for every line.
+    Lines are dropped if too many are queued or the output is closed; the number of dropped lines is logged as soon as
+    writing works again. ``output`` is an attribute of :mod:`sys`, looked up for every write.
     """
 
     def __init__(self, output: str) -> None:
@@ -78,18 +69,16 @@ class BackgroundHandler(logging.Handler):
         self._dropped = 0
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
-        """Guards the lines, and tells of lines that came or were written."""
         self._n_writing = 0
         self._is_idle = self._is_flushed = False
-        """Whether the thread waits for a first line, and whether it is not to let any gather."""
+        """Whether the thread waits for a line, and whether it must not pause between writes."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a line to the thread."""
         with contextlib.suppress(Exception):
             self._put(self.format(record))
 
     def flush(self) -> None:
-        """Wait until all lines are written, but not for long."""
+        """Wait until all lines are written, at most ``FLUSH_SECONDS``."""
         with self._changed:
             self._is_flushed = True
             self._changed.notify_all()
@@ -97,7 +86,7 @@ class BackgroundHandler(logging.Handler):
             self._is_flushed = False
 
     def _put(self, line: str) -> None:
-        if self._thread is None or not self._thread.is_alive():  # a process that was forked has no threads
+        if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
             self._thread = threading.Thread(target=self._write_lines, name=f"log to {self._output}", daemon=True)
             self._thread.start()
         with self._changed:
@@ -108,7 +97,7 @@ class BackgroundHandler(logging.Handler):
                 self._lines.append(_line(time.time(), {"event": f"{self._dropped} lines were dropped"}))
                 self._dropped = 0
             self._lines.append(line)
-            if self._is_idle:  # else it looks for more by itself
+            if self._is_idle:
                 self._changed.notify_all()
 
     def _write_lines(self) -> None:
@@ -128,7 +117,7 @@ class BackgroundHandler(logging.Handler):
                     self._changed.wait_for(lambda: self._is_flushed, PAUSE_SECONDS)
 
     def _next_lines(self) -> list[str]:
-        """Return lines that fit into one write, or a longer one alone."""
+        """Return lines for one write, or a single longer line."""
         lines: list[str] = []
         size = 0
         while self._lines and (not lines or size + len(self._lines[0]) < MAX_BYTES_AT_ONCE):
@@ -137,11 +126,11 @@ class BackgroundHandler(logging.Handler):
         return lines
 
     def _write(self, text: str) -> None:
-        """Write past the buffer of the stream: a thread that waits with its lock would keep the process from ending."""
+        """Bypass the stream's buffer, because a thread blocked in it would keep the process from ending."""
         stream = getattr(sys, self._output)
         try:
             handle = stream.fileno()
-        except OSError:  # not a file but, for example, what a notebook shows
+        except OSError:  # not a file, for example in a notebook
             stream.write(text)
             stream.flush()
             return
@@ -155,10 +144,7 @@ ERROR_HANDLER = BackgroundHandler("stderr")
 
 
 def configure_logging() -> None:
-    """Log requests to the standard output and errors to the error output.
-
-    If the program has given the logger ``modalhash.serve`` a handler of its own, that gets both.
-    """
+    """Log requests to stdout and errors to stderr, unless the logger ``modalhash.serve`` has a handler."""
     ACCESS_LOGGER.propagate = bool(LOGGER.handlers) and ERROR_HANDLER not in LOGGER.handlers
     if ACCESS_LOGGER.propagate:
         ACCESS_LOGGER.removeHandler(ACCESS_HANDLER)
@@ -171,33 +157,31 @@ def configure_logging() -> None:
 
 
 def flush_logs() -> None:
-    """Wait until the lines of both logs are written, but not for long."""
     ACCESS_HANDLER.flush()
     ERROR_HANDLER.flush()
 
 
 def _line(seconds: float, fields: Mapping[str, object]) -> str:
-    """Return a line of a log: a moment and what happened."""
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return json.dumps({"time": moment, **fields})
 
 
 def log_event(event: str) -> None:
-    """Log something that an operator should see to."""
+    """Log an event that needs the operator's attention."""
     LOGGER.warning("%s", event, extra={"fields": {"event": event}})
 
 
 def log_request(
     number: int, method: str, path: str, status: int, seconds: float, size: int, address: str, who: str | None
 ) -> None:
-    """Log a request that is finished, with the address it came from and the name of its token."""
+    """Log a finished request, with its address and the name of its token."""
     path = path if len(path) <= MAX_LOGGED_PATH else f"{path[:MAX_LOGGED_PATH]}…"
     fields = {"request": number, "method": method, "path": path, "status": status}
     fields |= {"ms": round(1000 * seconds, 2), "bytes": size, "address": address}
     if who is not None:
         fields["who"] = who
     if ACCESS_LOGGER.isEnabledFor(logging.INFO):
-        # made here: the logger would look through the stack for the line of code that logs, which is always this one
+        # created directly, because the logger would search the stack for the caller
         record = logging.LogRecord(
             ACCESS_LOGGER.name, logging.INFO, __file__, 0, "%s %r %d", (method, path, status), None
         )
@@ -206,18 +190,15 @@ def log_request(
 
 
 def log_exception(number: int, error: BaseException) -> None:
-    """Log where an unexpected error happened. Its message is left out, because it may quote the request."""
+    """Log where an unexpected error happened, without its message, because it may quote the request."""
     name = type(error).__name__
     where = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     fields = {"request": number, "error": name, "where": where}
     LOGGER.error("%s in request %d\n%s", name, number, where, extra={"fields": fields})
 
 
-# -- metrics
-
-
 class _Registry(CollectorRegistry):
-    """Leaves out ``_created`` samples; the client's own switch for that is one for the whole process."""
+    """Drop ``_created`` samples; the client library's own switch applies to the whole process."""
 
     def collect(self) -> Iterable[Metric]:
         for metric in super().collect():
@@ -226,27 +207,24 @@ class _Registry(CollectorRegistry):
 
 
 class _State(Collector):
-    """What is now, as opposed to what has been: gauges, and what the system knows of the processes."""
+    """Collect gauges, and process metrics of all workers."""
 
     def __init__(self, started: float, pids: Callable[[], Sequence[int]]) -> None:
         self._started, self._pids = started, pids
         self.items: Mapping[str, int] = {}
-        self.under_way = 0
+        self.in_flight = 0
 
     def collect(self) -> Iterable[Metric]:
         items = GaugeMetricFamily("modalhash_items", "Items in the engine.", labels=["modality"])
         for modality, n in self.items.items():
             items.add_metric([modality], n)
         yield items
-        yield GaugeMetricFamily(
-            "modalhash_requests_under_way", "Requests that are not answered yet.", value=self.under_way
-        )
+        yield GaugeMetricFamily("modalhash_requests_under_way", "Requests in flight.", value=self.in_flight)
         uptime = time.monotonic() - self._started
         yield GaugeMetricFamily("modalhash_uptime_seconds", "Time since the service started.", value=uptime)
         yield from self._processes()
 
     def _processes(self) -> Iterable[Metric]:
-        """Return memory, processor time and files of all workers together."""
         found: dict[str, list[Metric]] = {}
         for pid in self._pids():
             for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
@@ -259,19 +237,18 @@ class _State(Collector):
 
 
 class Metrics:
-    """What one service has done since it started; each has a registry of its own.
+    """Metrics of one service, with its own registry.
 
     Parameters
     ----------
     started : float, optional
         When the service started, by :func:`time.monotonic`.
     pids : callable, optional
-        Returns the processes of the service; this one by default.
-    all_under_way : callable, optional
-        Takes the number of requests under way in this process, and returns that of the service.
+        Returns the process ids of the service.
+    all_in_flight : callable, optional
+        Takes the number of requests in flight in this process, and returns that of the service.
     folder : Path, optional
-        Where several workers count together. The client library then has to be told so by its environment variable
-        before it is imported.
+        Folder shared by several workers; the client library's environment variable must be set before its import.
     """
 
     def __init__(
@@ -279,13 +256,13 @@ class Metrics:
         *,
         started: float | None = None,
         pids: Callable[[], Sequence[int]] = lambda: [os.getpid()],
-        all_under_way: Callable[[int], int] = lambda own: own,
+        all_in_flight: Callable[[int], int] = lambda own: own,
         folder: Path | None = None,
     ) -> None:
         self.registry = _Registry()
-        self.requests_under_way = 0
-        """In this process. Only the event loop's thread changes it."""
-        self._all_under_way, self._folder = all_under_way, folder
+        self.requests_in_flight = 0
+        """Requests in flight in this process; changed only by the event loop's thread."""
+        self._all_in_flight, self._folder = all_in_flight, folder
         self._state = _State(time.monotonic() if started is None else started, pids)
         self._requests = Counter(
             "modalhash_requests_total",
@@ -295,17 +272,17 @@ class Metrics:
         )
         self._seconds = Histogram(
             "modalhash_request_seconds",
-            "Time from the head of a request to its answer.",
+            "Time from the headers of a request to its response.",
             ["route"],
             buckets=SECONDS_BUCKETS,
             registry=self.registry,
         )
         self._searches = Counter(
-            "modalhash_searches_total", "Searches by what was searched for.", ["by"], registry=self.registry
+            "modalhash_searches_total", "Searches by kind of query.", ["by"], registry=self.registry
         )
         self._batches = Histogram(
             "modalhash_batch_size",
-            "Jobs that were done together, by stage.",
+            "Jobs per batch, by stage.",
             ["stage"],
             buckets=SIZE_BUCKETS,
             registry=self.registry,
@@ -314,14 +291,13 @@ class Metrics:
         self._children: dict[tuple[Any, ...], Any] = {}
 
     def _labelled(self, metric: Any, *values: Any) -> Any:
-        """Return what a metric counts under these labels; looked up here, because the client takes long to find it."""
+        """Return the child of a metric for these labels, cached because the client library is slow."""
         child = self._children.get((metric, *values))
         if child is None:
             child = self._children[metric, *values] = metric.labels(*values)
         return child
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request that is finished."""
         self._labelled(self._requests, route, method, status).inc()
         self._labelled(self._seconds, route).observe(seconds)
 
@@ -330,13 +306,12 @@ class Metrics:
         self._labelled(self._searches, by).inc()
 
     def count_batch(self, stage: str, size: int) -> None:
-        """Count a call that did several jobs at once."""
         self._labelled(self._batches, stage).observe(size)
 
     def text(self, items: Mapping[str, int]) -> bytes:
-        """Return all metrics in Prometheus's text format, with these numbers of items by modality."""
+        """Return all metrics in Prometheus's text format, with the number of items by modality."""
         self._state.items = items
-        self._state.under_way = self._all_under_way(self.requests_under_way)
+        self._state.in_flight = self._all_in_flight(self.requests_in_flight)
         counted = self.registry
         if self._folder is not None:
             counted = _Registry()

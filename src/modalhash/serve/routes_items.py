@@ -1,4 +1,4 @@
-"""Items in order and one by one: their fields and pictures, and, with ``--writable``, adding, relabelling, removing."""
+"""Routes that list, return and (with ``--writable``) add, relabel and remove items, and that find duplicates."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from modalhash.serve.limits import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS, MA
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.schemas import error_responses, json_body, request_body
 from modalhash.serve.service import Service
-from modalhash.store import Comparison, FilterError, Record, all_of
+from modalhash.store import Comparison, Filter, FilterError, Record, all_of
 
 ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
-ItemModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
+ItemModality = Annotated[schemas.Name | None, Query(description="Needed if the id is in several modalities.")]
 N_ITEMS = 50
 MAX_VALUES = 100
 CACHE = {"Cache-Control": "private, max-age=300"}
@@ -32,7 +32,7 @@ READ_ONLY = "this service only searches; start it with --writable to add, relabe
 
 
 class AnyText(Convertor[str]):
-    """Matches the rest of a path, whatever is in it: starlette's own convertor stops at a line break."""
+    """Match the rest of a path, including line breaks, at which Starlette's own convertor stops."""
 
     regex = r"[\s\S]*"
 
@@ -47,18 +47,14 @@ register_url_convertor("any", AnyText())
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the routes of items."""
-
     @app.get("/items", response_model=schemas.ItemsResponse, responses=error_responses(), tags=["items"])
     async def items(
-        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
-        where: Annotated[
-            schemas.FilterText | None, Query(description="Only items that pass this filter, as text or as JSON.")
-        ] = None,
+        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
+        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_HITS, description="The number of items.")] = N_ITEMS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of items to skip.")] = 0,
     ) -> Response:
-        """Return items newest first: by the field `taken`, and those without it in the order they were added."""
+        """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         return json_response(await service.in_thread("items", _newest, service, modality, where, limit, offset))
 
     @app.get("/values", response_model=schemas.ValuesResponse, responses=error_responses(), tags=["items"])
@@ -66,7 +62,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         field: Annotated[schemas.Name, Query(description="A field that items were added with, such as `camera`.")],
         limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="The number of values.")] = MAX_VALUES,
     ) -> Response:
-        """Return how many items have each value of a field, the most frequent first: what a filter can ask for."""
+        """Return the number of items for each value of a field, most frequent first."""
         return json_response(await service.in_thread("items", _values, service, field, limit))
 
     @app.get("/items/{id:any}", response_model=schemas.Item, responses=error_responses(404), tags=["items"])
@@ -99,7 +95,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             status, content_type = await service.in_thread("pictures", inspect_picture, path)
         except FileGoneError as error:
             raise HTTPError(404, f"{error} ({_looked_for(record)})") from None
-        # the whole file, whatever range is requested: starlette's errors about ranges are no JSON
+        # ignore ranges, because Starlette's errors about them are not JSON
         request.scope["headers"] = [
             header for header in request.scope["headers"] if header[0] not in (b"range", b"if-range")
         ]
@@ -114,7 +110,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=["items"],
     )
     async def add(request: Request) -> Response:
-        """Add a text (JSON) or a picture (form), coded by its content. The picture is stored with the engine."""
+        """Add a text (JSON) or a picture (form), encoded by its content. The picture is stored with the engine."""
         _check_writable(service)
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
@@ -129,7 +125,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=["items"],
     )
     async def relabel(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
-        """Give an item other labels, in one modality or in all; its learned code follows."""
+        """Replace the labels of an item, in one modality or in all; a learned code is updated."""
         _check_writable(service)
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
@@ -156,18 +152,22 @@ def _check_writable(service: Service) -> None:
         raise HTTPError(403, READ_ONLY)
 
 
-def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+def _check_choice(service: Service, modality: str | None, where: str | None = None) -> Filter | None:
+    """Return the parsed filter; raise for an unknown modality or an invalid filter."""
     if modality is not None:
         service.searcher.check_modalities(modality)
-    store = service.engine.store
     try:
-        chosen = None if where is None else service.engine.check_filter(where)
+        return None if where is None else service.engine.check_filter(where)
     except FilterError as error:
         raise HTTPError(422, f"where: {error}") from None
+
+
+def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+    chosen, store = _check_choice(service, modality, where), service.engine.store
     own = None if modality is None else Comparison("modality", "=", modality)
     numbers = store.newest(all_of(own, chosen))
     shown = numbers[offset : offset + limit].tolist()
-    records = store.records(shown)  # without what was removed meanwhile
+    records = store.records(shown)  # without concurrently removed items
     items = [schemas.item_json(Hit.from_record(records[number], 0)) for number in shown if number in records]
     return {"items": items, "total": len(numbers), "more": offset + limit < len(numbers)}
 
@@ -180,17 +180,15 @@ def _values(service: Service, field: str, limit: int) -> dict[str, Any]:
 
 
 def _looked_for(record: Record) -> str:
-    """Say where a file was looked for; of one elsewhere its name alone, for where is nobody's business."""
+    """Return where a file was expected, without folders outside the engine's parent folder."""
     uri = record.uri or ""
-    beside = uri.startswith("../")
-    if not beside and not uri.startswith("/"):
-        return f"looked for {uri} in the engine's folder"
-    return f"looked for {uri[3:]} beside the engine's folder" if beside else f"looked for {uri.rpartition('/')[2]}"
+    if uri.startswith("../"):
+        return f"expected {uri[3:]} next to the engine's folder"
+    return f"expected {uri.rpartition('/')[2]}" if uri.startswith("/") else f"expected {uri} in the engine's folder"
 
 
 def _find(service: Service, id: str, modality: str | None) -> Record:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     try:
         return service.engine.records([id], modality)[0]
     except (KeyError, ValueError) as error:
@@ -212,23 +210,20 @@ def _add_item(service: Service, client: Client, body: schemas.NewItemBody, file:
 
 
 def _store_item(engine: Engine, item: Item) -> None:
-    """Add an item, or raise an error that says why not."""
+    """Add an item; raise :class:`HTTPError` if it is refused."""
     problems: list[Problem] = []
     if engine.add([item], keep=True, workers=1, on_problem=problems.append).added:
         return
     id, modality, what = item.id, item.modality, "text" if item.data is None else "image"
     if problems[0].code is ProblemCode.EXISTS:
-        raise HTTPError(
-            409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
-        )
+        raise HTTPError(409, f"an item with the id {id!r} exists in {modality!r}; remove it first, or use another id")
     unshared = problems[0].code is ProblemCode.NOT_SHARED
     raise HTTPError(422 if what == "text" or unshared else 415, f"{what}: {problems[0].reason}")
 
 
 def _relabel_item(service: Service, client: Client, id: str, modality: str | None, labels: list[str]) -> dict[str, Any]:
     engine = service.engine
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     names = engine.modalities if modality is None else (modality,)
     problems: list[Problem] = []
     line = {"id": id, "labels": labels, **({} if modality is None else {"modality": modality})}
@@ -245,8 +240,7 @@ def _relabel_item(service: Service, client: Client, id: str, modality: str | Non
 
 
 def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
+    _check_choice(service, modality)
     try:
         with service.audit.change("remove", client.audit_fields(), modality=modality, ids=[id]) as result:
             result["removed"] = removed = service.engine.remove([id], modality=modality)
@@ -256,27 +250,21 @@ def _remove_item(service: Service, client: Client, id: str, modality: str | None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
 
 
-# -- Groups of items that are the same, or nearly.
-
 N_GROUPS = 50
 
 
 def add_duplicate_routes(app: FastAPI, service: Service) -> None:
-    """Add the route of duplicates."""
-
     @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
     async def duplicates(
-        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
-        where: Annotated[
-            schemas.FilterText | None, Query(description="Only among items that pass this filter, as text or as JSON.")
-        ] = None,
+        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
+        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="How many groups to leave out before them.")] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of groups to skip.")] = 0,
     ) -> Response:
-        """Return groups of items of one modality that are the same, or nearly: exact ones first.
+        """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
 
-        The first request after a change compares all items. In a large engine it may be answered with 503; the work
-        goes on, and a later request gets what was found.
+        The first request after a change compares all items. In a large engine it may time out with status 503; the
+        work continues, and a later request returns the result.
         """
         return json_response(
             await service.in_thread("duplicates", _find_duplicates, service, modality, where, limit, offset)
@@ -286,12 +274,7 @@ def add_duplicate_routes(app: FastAPI, service: Service) -> None:
 def _find_duplicates(
     service: Service, modality: str | None, where: str | None, limit: int, offset: int
 ) -> dict[str, Any]:
-    if modality is not None:
-        service.searcher.check_modalities(modality)
-    try:
-        chosen = None if where is None else service.engine.check_filter(where)
-    except FilterError as error:
-        raise HTTPError(422, f"where: {error}") from None
+    chosen = _check_choice(service, modality, where)
     groups = service.engine.duplicates(modality=modality, where=chosen, limit=limit + 1, offset=offset)
     shown = groups[:limit]
     return {

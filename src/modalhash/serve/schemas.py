@@ -1,6 +1,6 @@
-"""What goes in and what comes out, as the OpenAPI description shows it.
+"""Models of requests and responses for the OpenAPI description.
 
-Responses are made as dicts by :func:`item_json` and :func:`hit_json`; the models describe them, and tests compare.
+Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check that they match the models.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from modalhash.store import Filter
 
 
 def _check_characters(text: str) -> str:
-    """Refuse NUL, which ends texts elsewhere, and halves of characters."""
+    """Refuse NUL and surrogates."""
     if "\0" in text:
-        raise ValueError("it contains a NUL character; leave it out")
+        raise ValueError("contains a NUL character; remove it")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("it contains half of a UTF-16 pair, which is no character; send UTF-8")
+        raise ValueError("contains an unpaired surrogate; send valid UTF-8")
     return text
 
 
 def _check_where(where: str | dict[str, Any]) -> str | dict[str, Any]:
-    """Refuse a filter that cannot be read."""
-    Filter.of(where)
+    Filter.of(where)  # raises if it is invalid
     return where
 
 
@@ -38,56 +37,54 @@ Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max
 Words = Annotated[
     str,
     AfterValidator(_check_characters),
-    Field(max_length=MAX_TEXT_LENGTH, json_schema_extra={"minLength": 1}),  # the engine says what is wrong with none
+    Field(max_length=MAX_TEXT_LENGTH, json_schema_extra={"minLength": 1}),  # the engine's message for "" is clearer
 ]
 Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_ID_LENGTH)]
 Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
 Kind = Literal["learned", "hashed"]
-_SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # as the engine names the files that it stores
+_SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # names of files that the engine stores
 FilterText = Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)]
 
 
-# -- requests
-
-
 class SearchFields(BaseModel):
-    """The options of a search."""
+    """Options of a search."""
 
     model_config = ConfigDict(extra="forbid")
 
-    modality: Name | None = Field(None, description="The modality of the query; needed for an id that is in several.")
+    modality: Name | None = Field(
+        None, description="The modality of the query; needed for an id in several modalities."
+    )
     k: int = Field(20, ge=1, le=MAX_HITS, description="The number of hits.")
     radius: int | None = Field(
-        None, ge=0, description=f"All within this distance instead of the k nearest, at most {MAX_HITS} of them."
+        None, ge=0, description=f"Return all items within this distance instead of the k nearest, at most {MAX_HITS}."
     )
     want: Name | Annotated[list[Name], Field(max_length=20)] | None = Field(
         None, description="The modality, or modalities, to search in; all by default."
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
+    refine: bool = Field(True, description="Order hits by their refinement vectors; if false, by codes alone.")
     asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
     where: Annotated[FilterText | dict[str, Any], AfterValidator(_check_where)] | None = Field(
         None,
         description="Only items that pass this filter, as text or as JSON.",
         examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
     )
-    hybrid: bool = Field(True, description="Search the words of a text also in texts, captions and ids.")
+    hybrid: bool = Field(True, description="Also match the words of a text in texts, captions and ids.")
     min_confidence: float | None = Field(
-        None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
+        None, ge=0, le=1, description="Drop hits that share a label with the query with a lower probability."
     )
-    unique: bool = Field(False, description="Leave out near-duplicates of better hits; others take their places.")
+    unique: bool = Field(False, description="Replace near-duplicates of better hits by further hits.")
 
-    check_labels: bool = Field(True, description="False: a label that no item has is no error, only no item has it.")
+    check_labels: bool = Field(True, description="If false, an unknown label is not an error.")
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The modalities to search in as they were given, each once; none for all."""
+        """The modalities to search in, without repetitions; empty means all."""
         return tuple(dict.fromkeys([self.want] if isinstance(self.want, str) else self.want or ()))
 
     def options(self) -> engine.SearchOptions:
-        """Return the options as the engine takes them."""
         return engine.SearchOptions(
             k=self.k,
             radius=self.radius,
@@ -105,7 +102,7 @@ class SearchFields(BaseModel):
 
 
 class SearchBody(SearchFields):
-    """The fields of a search: a text, an item, or neither where a picture comes with it."""
+    """Fields of a search; a picture is sent as a file instead."""
 
     text: Words | None = None
     id: Id | None = None
@@ -118,14 +115,14 @@ class SearchByText(SearchFields):
 
 
 class SearchByItem(SearchFields):
-    """A search by an item of the engine, perhaps with words."""
+    """A search by an item of the engine, optionally with words."""
 
     id: Id = Field(description="The item to search by.")
     text: Words | None = Field(None, description="Words to search for as well.")
 
 
 class SearchByPicture(SearchFields):
-    """A search by a picture, perhaps with words."""
+    """A search by a picture, optionally with words."""
 
     text: Words | None = Field(None, description="Words to search for as well.")
 
@@ -133,12 +130,14 @@ class SearchByPicture(SearchFields):
 
 
 class NewItemBody(BaseModel):
-    """The fields of an item to add: a text, or none where a picture comes with it."""
+    """Fields of an item to add; a picture is sent as a file instead of the text."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: Id | None = Field(None, description="Its id; made from the content by default.")
-    modality: Name | None = Field(None, description="Its modality, where the engine has several of texts or pictures.")
+    modality: Name | None = Field(
+        None, description="Its modality, if the engine has several for texts or for pictures."
+    )
     labels: Labels = Field(default_factory=list)
     text: Text | None = None
 
@@ -156,14 +155,11 @@ class NewPicture(NewItemBody):
 
 
 class NewLabels(BaseModel):
-    """The labels that an item is to have."""
+    """The new labels of an item."""
 
     model_config = ConfigDict(extra="forbid")
 
-    labels: Labels = Field(description="All labels of the item, instead of those that it has; none takes them away.")
-
-
-# -- responses
+    labels: Labels = Field(description="All new labels of the item; an empty list removes its labels.")
 
 
 class Item(BaseModel):
@@ -171,12 +167,12 @@ class Item(BaseModel):
 
     id: str
     modality: str
-    code: str = Field(description="Hexadecimal, the most significant bit first; the first n_bits bits count.")
-    kind: Kind = Field(description="`learned`: the code was made from labels; `hashed`: from features alone.")
+    code: str = Field(description="Hexadecimal, most significant bit first; only the first n_bits bits are used.")
+    kind: Kind = Field(description="`learned` from labels, or `hashed` from features alone.")
     labels: list[str | int]
     text: str | None = None
     media: str | None = Field(None, description="The path of its picture in this service.")
-    stored: bool | None = Field(None, description="True where the engine stores its file, which goes with the item.")
+    stored: bool | None = Field(None, description="True if the engine stores its file, which is deleted with the item.")
     extra: dict[str, Any] | None = Field(None, description="Other fields of its line in the manifest.")
 
 
@@ -198,22 +194,25 @@ class Hit(Item):
     """An item that a search returns."""
 
     distance: int = Field(description="The number of bits in which its code differs from the query's.")
-    rank: int = Field(description="From 1; hits that nothing tells apart have the same.")
+    rank: int = Field(description="From 1; tied hits have the same rank.")
     score: float | None = Field(
-        None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
+        None, description="Score of the refinement vectors, or of the projections with `asymmetric`; higher is nearer."
     )
     found_by: list[Literal["code", "features", "names", "words", "meaning", "text in the picture", "pixels"]] = Field(
-        description="What found it: its `code`, its own `features`, the `names` of what it shows, the `words` of its "
-        "texts, a word of its texts that has the `meaning` of one of the query's, the `text in the picture`, or some "
-        "of these; in duplicates, the `pixels` of a photo."
+        description="What matched: its `code`, its `features`, the `names` of what it shows, the `words` of its texts, "
+        "a word with the same `meaning` as one of the query, the `text in the picture`; for duplicates, the `pixels` "
+        "of a photo."
     )
     shared_labels: list[str] | None = Field(
-        None, description="Labels that the query and the hit both clearly have, the clearest first."
+        None, description="Labels that the query and the hit probably share, most probable first."
     )
     confidence: float | None = Field(
-        None, ge=0, le=1, description="The probability that it shares a label with the query, if the engine can tell."
+        None,
+        ge=0,
+        le=1,
+        description="The probability that it shares a label with the query, if the engine can estimate it.",
     )
-    weak: bool | None = Field(None, description="True where the confidence is low: the hit may well be wrong.")
+    weak: bool | None = Field(None, description="True if the confidence is low.")
 
 
 class Query(BaseModel):
@@ -234,7 +233,7 @@ class SearchResponse(BaseModel):
 
     query: Query
     n_bits: int
-    model: str = Field(description="A digest of what makes codes: answers with the same one can be merged.")
+    model: str = Field(description="A digest of the model; answers with the same digest can be merged.")
     searched: int = Field(description="The number of items that were searched.")
     milliseconds: float = Field(description="The time in the server, including waiting.")
     k: int
@@ -248,39 +247,39 @@ class SearchResponse(BaseModel):
     min_confidence: float | None = None
     unique: bool
     known: float | None = Field(
-        None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
+        None, ge=0, le=1, description="The fraction of the query's words that the engine knows; null without words."
     )
     read_as: dict[str, str] = Field(
         default_factory=dict, description="Words of the query that were read as others, e.g. `perro` as `dog`."
     )
-    message: str | None = Field(None, description="What to say about the query before its hits.")
+    message: str | None = Field(None, description="A message about the query, to show before its hits.")
     warnings: list[str] = Field(description="The message again, if there is one.")
     hits: list[Hit]
 
 
 class DuplicatesResponse(BaseModel):
-    """Groups of items that are the same, or nearly."""
+    """Groups of duplicates and near-duplicates."""
 
     groups: list[list[Hit]] = Field(
-        description="The first item of a group was added first; `score` is how like it the others are, at most 1. "
-        "At most 50 items of a group are listed."
+        description="The first item of a group was added first; `score` is the similarity of the others to it, at most "
+        "1. At most 50 items of a group are listed."
     )
     exact: list[bool] = Field(description="For each group, whether its texts or files are identical.")
     sizes: list[int] = Field(description="For each group, how many items it has.")
     more: bool = Field(description="Whether there are groups after these.")
-    message: str | None = Field(description="What the engine cannot find, if anything.")
+    message: str | None = Field(description="Kinds of duplicates that the engine cannot find, if any.")
 
 
 class Modality(BaseModel):
     """A modality of the engine."""
 
     items: int
-    query: bool = Field(description="Whether new content of this modality can be searched by.")
+    query: bool = Field(description="Whether new content of this modality can be a query.")
     reads: str = Field(description="`text`, `image` or `array` (rows of features).")
 
 
 class RequestLimits(BaseModel):
-    """Bounds on what a request may have."""
+    """Limits of a request."""
 
     k: int
     text: int
@@ -289,11 +288,11 @@ class RequestLimits(BaseModel):
 
 
 class EngineInfo(BaseModel):
-    """What the engine is."""
+    """Facts about the engine."""
 
     name: str
     n_bits: int
-    model: str = Field(description="A digest of what makes codes: engines with the same one can be searched together.")
+    model: str = Field(description="A digest of the model; engines with the same digest can be searched together.")
     items: int
     method: str
     codes: str
@@ -301,7 +300,7 @@ class EngineInfo(BaseModel):
     modalities: dict[str, Modality]
     labels: list[str] = Field(description="The most frequent labels, at most 200.")
     examples: list[str]
-    options: list[str] = Field(description="The fields that a search takes besides what it searches by.")
+    options: list[str] = Field(description="The fields of a search other than the query.")
     duplicates: bool = Field(description="Whether the service lists near-duplicates.")
     writable: bool
     limits: RequestLimits
@@ -314,24 +313,24 @@ class AuditResponse(BaseModel):
 
 
 class AddResponse(BaseModel):
-    """An item that was added, and the number of items there are now."""
+    """An added item, and the total number of items."""
 
     added: Item
     items: int
 
 
 class RelabelResponse(BaseModel):
-    """Items with their new labels, and the codes that these have."""
+    """Items with their new labels and codes."""
 
     relabelled: list[Item] = Field(description="One item for every modality that has the id.")
     unknown_labels: list[str] = Field(
-        description="Labels that the engine has not learned: stored and found by filters, and for codes only after "
+        description="Labels that the engine has not learned. They work in filters; they change codes only after "
         "`modalhash retrain`."
     )
 
 
 class RemoveResponse(BaseModel):
-    """The number of items that were removed, and of those there are now."""
+    """The number of removed items, and the number of items left."""
 
     removed: int
     items: int
@@ -344,12 +343,12 @@ class Health(BaseModel):
 
 
 class Error(BaseModel):
-    """What is wrong, and what to do."""
+    """An error: what is wrong, and what to do."""
 
     error: str
     status: int
     request: int | None = Field(None, description="The number of the request in the service's log.")
-    reason: Literal["unknown_label"] | None = Field(None, description="For programs, where they may go on.")
+    reason: Literal["unknown_label"] | None = Field(None, description="A machine-readable reason.")
 
 
 def item_json(item: engine.Hit) -> dict[str, object]:
@@ -386,29 +385,27 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
     return fields
 
 
-# -- The OpenAPI description: errors and bodies that several routes share, and the names of this engine's modalities.
-
 ERRORS = {
     400: "Not a valid HTTP request.",
     401: "The token is missing or wrong.",
-    403: "Not allowed: from another site, under another host name, for this token, or the service is read-only.",
-    404: "There is no such item, or its file is gone.",
+    403: "Not allowed: another site or host name, insufficient role of the token, or a read-only service.",
+    404: "No such item, or its file is missing.",
     408: "The body did not arrive in time.",
-    409: "There is an item with this id.",
+    409: "An item with this id exists.",
     413: "Too many bytes or pixels.",
     415: "The content type or the format of the picture is not supported.",
     422: "A field is wrong.",
-    429: "Too much from one address; Retry-After says when to try again.",
-    431: "The head of the request is too large.",
-    500: "An internal error; the service's log says where, under the number of the request.",
-    503: "Too busy; Retry-After says when to try again.",
+    429: "Too many requests from one address; see Retry-After.",
+    431: "The request headers are too large.",
+    500: "An internal error; see the number of the request in the service's log.",
+    503: "Too busy; see Retry-After.",
     507: "The disk of the service is full.",
 }
 COMMON_ERRORS = (400, 401, 403, 422, 429, 431, 503)
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a route: these, and those that every route has."""
+    """Describe the errors of a route, including those of every route."""
     return {status: {"model": Error, "description": ERRORS[status]} for status in sorted({*COMMON_ERRORS, *statuses})}
 
 
@@ -427,15 +424,11 @@ def request_body(form: type[BaseModel], *json: type[BaseModel]) -> dict[str, Any
 
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body of JSON."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inline_schema(model)}}}}
 
 
 def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Settings) -> None:
-    """Make the app's description name the token and the modalities of the engine that is served when it is requested.
-
-    It is built at the first request, and anew when an engine with other modalities has taken the place of the first.
-    """
+    """Add the token and the engine's modalities to the OpenAPI description; rebuild it if the modalities change."""
     described: list[str] = []
 
     def openapi() -> dict[str, Any]:
@@ -454,7 +447,7 @@ def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Se
 
 
 def _name_modalities(operation: dict[str, Any], names: list[str]) -> None:
-    """List the engine's modalities wherever one can be named."""
+    """List the engine's modalities as allowed values of parameters and fields."""
     for parameter in operation.get("parameters", []):
         if parameter["name"] == "modality":
             _add_enum(parameter["schema"], names)

@@ -1,10 +1,8 @@
-"""Searches of many clients at once: queries that wait are encoded together and share one scan of the index.
+"""Batch concurrent searches, so that they are encoded together and share one scan of the index.
 
-Encoding and scanning are one job in one thread. Python runs one thread at a time, so a second one would gain little,
-and every step from thread to thread makes a search wait until whoever is running makes way. A few searches that will
-be done in milliseconds, because such ones were before, are therefore made in the event loop itself: at moderate load
-that saves a fifth of the processor time. Long ones, and all while the engine is changed, go to the thread, so that the
-service goes on answering others.
+Encoding and scanning run in one thread, because the GIL makes a second one useless and each switch of threads adds
+latency. A few searches that are expected to take milliseconds run in the event loop itself, which saves a fifth of the
+processor time at moderate load. Long searches, and all searches while the engine changes, run in the thread.
 """
 
 from __future__ import annotations
@@ -30,32 +28,28 @@ from modalhash.serve.errors import HTTPError, QueueFullError, unknown_item_error
 from modalhash.serve.limits import Limits
 from modalhash.store import FilterError
 
-# -- Micro-batching: jobs that wait while the worker is busy go into its next call together.
-#
-# Nothing is delayed: a job that comes alone starts at once, and those that come meanwhile form the next batch. Under
-# load the batches grow by themselves, up to a bound. A batch that takes but some milliseconds is done in the event loop
-# itself: the way to a thread and back would cost more than it saves.
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 class MicroBatcher(Generic[Job, Result]):
-    """Calls ``work`` with batches of jobs, one batch at a time, in a thread or, where that is quick, in the event loop.
+    """Call ``work`` with batches of jobs, one batch at a time.
+
+    A single job starts without delay; jobs that arrive meanwhile form the next batch.
 
     Parameters
     ----------
     work : callable
-        Takes a list of jobs and returns as many results. An exception among the results is raised where that job is
-        awaited; if ``work`` itself raises, all jobs of the batch fail.
+        Takes a list of jobs and returns one result for each. An exception among the results is raised where that job
+        is awaited; if ``work`` itself raises, all jobs of the batch fail.
     executor : Executor
         Runs ``work``.
     max_batch : int
-        The most jobs of one batch.
+        Maximum number of jobs in a batch.
     max_waiting : int
-        The number of jobs that may wait; further ones raise :class:`QueueFullError`.
+        Maximum number of queued jobs; further ones raise :class:`QueueFullError`.
     is_quick : callable, optional
-        Tells whether a batch is done sooner than others notice that the event loop stands still; by default none is.
+        Returns whether a batch is short enough to run in the event loop; by default none is.
     on_batch : callable, optional
         Called with the size of each batch.
     """
@@ -75,10 +69,9 @@ class MicroBatcher(Generic[Job, Result]):
         self._is_quick = is_quick
         self._queue: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._busy = False
-        """Whether a batch is under way. Only the event loop's thread changes this and the queue."""
+        """Whether a batch is running. Only the event loop's thread changes this and the queue."""
 
     async def __call__(self, job: Job) -> Result:
-        """Return the result of one job."""
         if len(self._queue) >= self._max_waiting:
             raise QueueFullError(f"{len(self._queue)} searches are waiting")
         loop = asyncio.get_running_loop()
@@ -86,11 +79,11 @@ class MicroBatcher(Generic[Job, Result]):
         self._queue.append((job, future))
         if not self._busy:
             self._busy = True
-            loop.call_soon(self._start, loop)  # what else arrived in the same moment comes along
+            loop.call_soon(self._start, loop)  # jobs that arrive in this iteration join the batch
         return await future
 
     def _start(self, loop: asyncio.AbstractEventLoop, *, after_others: bool = False) -> None:
-        """Begin the jobs that wait; ``after_others`` if somebody has a result by now and should get it first."""
+        """Start the next batch; with ``after_others``, deliver finished results first."""
         batch = self._next_batch()
         self._busy = bool(batch)
         if not batch:
@@ -105,17 +98,16 @@ class MicroBatcher(Generic[Job, Result]):
             return
         try:
             self._executor.submit(self._run, batch, loop)
-        except RuntimeError as error:  # the threads have ended: so does whoever waits
+        except RuntimeError as error:  # the executor is shut down
             self._finish(batch, [error] * len(batch), loop)
 
     def _run(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
-        """Do a batch in the thread, and come back to the event loop once for all of it."""
+        """Run a batch in the thread, and return to the event loop once."""
         results = self._results(batch)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._finish, batch, results, loop)
 
     def _run_here(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
-        """Do a batch in the event loop."""
         self._finish(batch, self._results(batch), loop)
 
     def _results(self, batch: list[tuple[Job, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
@@ -133,7 +125,7 @@ class MicroBatcher(Generic[Job, Result]):
         results: Sequence[Result | Exception],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Give everybody of a batch their result, and begin the next one."""
+        """Deliver the results of a batch, and start the next one."""
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():  # cancelled: the client has disconnected
                 continue
@@ -153,99 +145,87 @@ class MicroBatcher(Generic[Job, Result]):
 
 
 QUICK_SECONDS = 0.02
-"""What searches may take together in the event loop, as far as one can tell: other requests wait so long."""
+"""Maximum expected time of a batch in the event loop, which blocks other requests."""
 QUICK_HITS, QUICK_CHARACTERS = 100, 1000
-"""The most hits of a search there, and the longest text."""
+"""Maximum number of hits and text length of a search in the event loop."""
 NEWEST_SHARE = 0.1
-"""Of the newest batch in the time that a search is expected to take."""
+"""Weight of the newest batch in the moving average of search times."""
 
 
 class TextQuery(NamedTuple):
-    """A text to be encoded."""
+    """A text to encode."""
 
     text: str
     modality: str
 
 
 class ItemQuery(NamedTuple):
-    """A stored item to be looked up."""
+    """A stored item to look up."""
 
     id: str
     modality: str | None
 
 
 class EncodedQuery(NamedTuple):
-    """A query with its code: one row of a batch that was encoded together."""
+    """A query with its code: one row of an encoded batch."""
 
     batch: QueryBatch
     row: int
     words: EncodedQuery | None = None
-    """Words that come with a picture."""
+    """Words sent with a picture."""
 
     @property
     def code(self) -> str:
-        """The code in hexadecimal."""
         return bytes(self.batch.codes[self.row]).hex()
 
     @property
     def modality(self) -> str:
-        """The modality of the query."""
         if self.batch.records is not None:
             return self.batch.records[self.row].modality
         return str(self.batch.modality)
 
     @property
     def item(self) -> Hit:
-        """The stored item that is searched by."""
         assert self.batch.records is not None
         return Hit.from_record(self.batch.records[self.row], 0)
 
     @property
     def known(self) -> float | None:
-        """The share of the query's words that the engine knows; None where it has none."""
+        """The fraction of the query's words that the engine knows; None without words."""
         return None if self.batch.known is None else round(float(self.batch.known[self.row]), 4)
 
     @property
     def message(self) -> str | None:
-        """What a person should know about the query before its hits."""
         return self.batch.message(self.row) or (None if self.words is None else self.words.message)
 
     @property
     def read_as(self) -> dict[str, str]:
-        """Words of the query that were read as others."""
         own = self.batch.words_read_as(self.row)
         return own if self.words is None else {**own, **self.words.read_as}
 
     def request(self, options: SearchOptions) -> SearchRequest:
-        """Return the query with its options, for :attr:`Searcher.search`."""
         request = self.batch.request(self.row, options)
         return request if self.words is None else replace(request, words=self.words.request(options))
 
 
 class SearchJob(NamedTuple):
-    """A query, and the options to search with; without options it is encoded only."""
+    """A query and its options; without options it is only encoded."""
 
     query: TextQuery | ItemQuery | EncodedQuery
     options: SearchOptions | None = None
 
 
 class SearchResult(NamedTuple):
-    """A query with its code, its hits, and the number of items that were looked through."""
+    """An encoded query, its hits, and the number of items searched."""
 
     query: EncodedQuery
     hits: list[Hit] | None = None
-    """None where the query was encoded only."""
+    """None if the query was only encoded."""
     searched: int = 0
 
 
 class Searcher:
-    """An engine behind a thread that encodes queries and scans the index, in batches.
-
-    Attributes
-    ----------
-    search : awaitable callable
-        Turns a :class:`SearchJob` into a :class:`SearchResult`.
-    """
+    """Search an engine in batches; ``await search(job)`` returns a :class:`SearchResult`."""
 
     def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
         self.engine = engine
@@ -259,21 +239,19 @@ class Searcher:
             is_quick=self._is_quick,
         )
         self._expected_seconds: float | None = None
-        """Processor time of a light search; None while none was made."""
+        """Processor time of a light search; None before the first."""
 
     def close(self) -> None:
-        """End the thread when its work is done."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check_modalities(self, *names: str) -> None:
-        """Raise for a modality that the engine does not have."""
         try:
             self.engine.check_modalities(names)
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 
     def check_options(self, options: SearchOptions, check_labels: bool = True) -> None:
-        """Raise for a label, a kind or a modality that no item has; the message begins with the field."""
+        """Raise for an unknown label, kind or modality; the message starts with the field."""
         field = "where"
         try:
             if options.where is not None:
@@ -289,15 +267,7 @@ class Searcher:
             raise HTTPError(422, str(error)) from None
 
     def modality_for(self, reads: str, name: str | None) -> str:
-        """Return the modality of a new text or picture: the one that is named, or the default.
-
-        Parameters
-        ----------
-        reads : {"text", "image"}
-            What the encoder of the modality has to read.
-        name : str, optional
-            The modality that the request names.
-        """
+        """Return the modality for a new query: ``name``, or the default for what it ``reads`` ("text" or "image")."""
         plural = "texts" if reads == "text" else "pictures"
         able = [modality for modality, own in self.engine.reads.items() if own == reads]
         if name is not None:
@@ -305,39 +275,38 @@ class Searcher:
                 self.check_modalities(name)
             if name not in able:
                 expected = f"expected {' or '.join(map(repr, able))}" if able else "no modality does; search by id"
-                raise HTTPError(422, f"modality: {name!r} does not take {plural}; {expected}")
+                raise HTTPError(422, f"modality: {name!r} does not accept {plural}; {expected}")
             return name
         if not able:
             raise HTTPError(422, f"this engine cannot encode {plural}: it was trained on given features. Search by id")
         return reads if reads in able else able[0]
 
     def encode_picture(self, data: bytes, modality: str) -> EncodedQuery:
-        """Return a picture as a query."""
         try:
             return EncodedQuery(self.engine.prepare(image=[data], modality=modality, asymmetric=True), 0)
         except ValueError as error:
             raise HTTPError(415, f"image: {error}") from None
 
     def encode_item_content(self, id: str, modality: str | None) -> EncodedQuery:
-        """Return a stored item as a query with projections, which are made from its content."""
+        """Return a stored item as a query, with projections computed from its content."""
         try:
             return EncodedQuery(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
-        except ValueError:  # whose message may name a file of this machine
-            message = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
+        except ValueError:  # its message may contain a local path
+            message = f"the content of {id!r} cannot be read, which 'asymmetric' needs; search without it"
             raise HTTPError(422, message) from None
 
     def _is_quick(self, jobs: list[SearchJob]) -> bool:
-        """Tell whether searches are few and light enough for the event loop."""
+        """Return whether a batch is small and light enough for the event loop."""
         expected = self._expected_seconds
         if expected is None or len(jobs) * expected > QUICK_SECONDS or not all(map(_is_light, jobs)):
             return False
         try:
             return self.engine.is_at_rest
-        except Exception:  # which the searches will meet too, and tell of
+        except Exception:  # the searches will raise and report it
             return False
 
     def _search_batch(self, jobs: list[SearchJob]) -> list[SearchResult | Exception]:
-        start = process_time()  # on the clock it would be longer in the thread, and then stay there
+        start = process_time()  # wall-clock time is longer in the thread, which would keep searches there
         results = self._search_jobs(jobs)
         if all(map(_is_light, jobs)):
             each = (process_time() - start) / len(jobs)
@@ -363,7 +332,7 @@ class Searcher:
         return results
 
     def _answer(self, requests: list[SearchRequest]) -> list[tuple[list[Hit], int] | Exception]:
-        """Return the hits of each request with the number of items, or for all of them what went wrong."""
+        """Return hits and number of items for each request, or the same exception for all."""
         self._on_batch("search", len(requests))
         try:
             hits = self.engine.answer(requests)
@@ -413,7 +382,7 @@ class Searcher:
 
 
 def _is_light(job: SearchJob) -> bool:
-    """Tell whether a search is of the usual size, so that it takes about as long as others did."""
+    """Return whether a search has the usual size, so that its time is predictable."""
     options, query = job.options, job.query
     if isinstance(query, TextQuery) and len(query.text) > QUICK_CHARACTERS:
         return False

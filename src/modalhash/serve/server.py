@@ -1,8 +1,7 @@
-"""The service as a process: its socket, uvicorn with time-outs and JSON errors, and a clean end at a signal.
+"""Run the service with uvicorn, with time-outs, JSON errors and a clean shutdown.
 
-uvicorn waits for the head of a request for ever, and goes on reading a body after the response was sent. Here a
-connection that owes the rest of a head, or still sends a body that is not wanted, is closed after some seconds, or
-earlier if another one needs its place.
+uvicorn waits indefinitely for request headers, and keeps reading a body after the response was sent. Here such a
+connection is closed after a time-out, or earlier if its slot is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import uvicorn
 from threadpoolctl import threadpool_limits
@@ -32,56 +31,36 @@ from modalhash.serve.auth import TrustedProxies, client_key
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.limits import Limits, Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
-from modalhash.serve.worker_state import EVERYBODY, AddressCounter, LocalCounter, ProcessState
-
-# -- Open connections by address: a new one gets a place even where one client has opened as many as it could.
-
-
-class ClientConnection(Protocol):
-    """What the table has to know of a connection."""
-
-    @property
-    def idle_since(self) -> float | None:
-        """The time since when the client owes a request; None while one is answered."""
-
-    def drop(self) -> None:
-        """Close the connection at once."""
+from modalhash.serve.worker_state import ALL_ADDRESSES, AddressCounter, LocalCounter, ProcessState
 
 
 class ConnectionTable:
-    """Decides which connections stay open.
+    """Decide which connections stay open.
 
-    A connection on which no request is under way costs its client nothing, so where the place is needed, the one that
-    is silent for longest is closed first: of the same address if that has too many, else of the address that has most.
-    ``tally`` counts the connections of all workers; a worker can close its own alone.
+    If a slot is needed, the connection that is idle for longest is closed: of the same address if it has too many,
+    otherwise of the address with the most connections. ``tally`` counts the connections of all workers; a worker can
+    only close its own.
     """
 
     def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
         self._limits = limits
         self._tally = LocalCounter() if tally is None else tally
-        self._by_address: dict[str, set[ClientConnection]] = {}
-        self._addresses: dict[ClientConnection, str] = {}
+        self._by_address: dict[str, set[TimedProtocol]] = {}
+        self._addresses: dict[TimedProtocol, str] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def admit(self, connection: ClientConnection, address: str, *, limited: bool = True) -> bool:
-        """Take in a new connection and return True; or return False if there is no place for it.
+    def admit(self, connection: TimedProtocol, address: str, *, limited: bool = True) -> bool:
+        """Add a connection; return False if there is no free slot.
 
-        Parameters
-        ----------
-        connection : ClientConnection
-            Told to close if another one needs its place later.
-        address : str
-            Where it comes from.
-        limited : bool
-            False for a proxy, whose connections are those of many clients.
+        ``limited=False`` is for proxies, whose connections serve many clients.
         """
         own = self._by_address.get(address, set())
         n_own = self._tally.total(address)
         if limited and n_own >= self._limits.connections_per_address and not self._drop_idlest(own):
             return False
-        if self._tally.total(EVERYBODY) >= self._limits.connections:
+        if self._tally.total(ALL_ADDRESSES) >= self._limits.connections:
             most_first = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._drop_idlest(connections) for connections in most_first):
                 return False
@@ -90,8 +69,7 @@ class ConnectionTable:
         self._count(address, 1)
         return True
 
-    def release(self, connection: ClientConnection) -> None:
-        """Forget a connection that is closed, if it had a place."""
+    def release(self, connection: TimedProtocol) -> None:
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._count(address, -1)
@@ -101,10 +79,10 @@ class ConnectionTable:
 
     def _count(self, address: str, n: int) -> None:
         self._tally.add(address, n)
-        self._tally.add(EVERYBODY, n)
+        self._tally.add(ALL_ADDRESSES, n)
 
-    def _drop_idlest(self, connections: Iterable[ClientConnection]) -> bool:
-        """Close the connection that is silent for longest; return whether there was one."""
+    def _drop_idlest(self, connections: Iterable[TimedProtocol]) -> bool:
+        """Close the connection that is idle for longest; return whether there was one."""
         silent = [(since, one) for one in connections if (since := one.idle_since) is not None]
         if not silent:
             return False
@@ -115,80 +93,74 @@ class ConnectionTable:
 
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a busy thread makes way. With Python's default of 5 ms each response would wait several times
-that for the threads that search."""
+"""Seconds after which a busy thread yields the GIL. With Python's default of 5 ms, each response would wait several
+times that for the search threads."""
 BLAS_THREADS = 1
-"""Products of a few queries are small. On more threads they take no less time, and twice that of the processor: threads
-that have nothing to do wait in a loop, and take the cores from other requests and other workers."""
+"""Matrix products of a few queries are small. More threads are not faster and take twice the processor time, because
+idle BLAS threads spin."""
 LINGER_SECONDS = 2.0
-"""The time for a client to notice that it was refused, before the connection is cut."""
+"""Time for a refused client to read the response before the connection is closed."""
 ACCEPT_RETRY_SECONDS = 1.0
 ACCEPT_WAIT_SECONDS = 0.002
-"""How long a worker with more connections than another leaves a new one to that."""
+"""Time for which a worker leaves a new connection to a worker that has fewer."""
 RETIRE = "retire"
-"""What a worker is told when another one has taken its place."""
+"""Message to a worker that was replaced."""
 RETIRE_POLL_SECONDS = 0.05
 SPARE_FILES = 256
-"""Files that may be open besides connections: the store's, pictures, the log."""
-
-
-# -- socket
+"""Open files in addition to connections: store, pictures, log."""
 
 
 def check_exposure(settings: Settings, *, without_token: bool) -> None:
-    """Raise if other machines can reach the service without a token and nobody said that they may."""
+    """Raise if other machines can reach the service without a token, unless ``without_token`` allows it."""
     if not settings.needs_token and not settings.is_local and not without_token:
         raise ValueError(
-            f"at {settings.host} other machines reach the service, and there is no token. Set MODALHASH_TOKEN, "
-            "give a file of tokens (--tokens), or say --without-token if everybody who reaches it may use it"
+            f"other machines can reach the service at {settings.host}, but there is no token. Set MODALHASH_TOKEN, "
+            "give a file of tokens (--tokens), or use --without-token to allow access without one"
         )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket, or raise an error that says what is wrong with host or port."""
+    """Return a listening socket; raise ValueError if the host or port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ValueError(f"port {port} is in use; give another one (--port), or 0 for any that is free") from None
+            raise ValueError(f"port {port} is in use; choose another one (--port), or 0 for any free port") from None
         raise ValueError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
 
 
 def page_url(sock: socket.socket) -> str:
-    """Return the URL of the page, as a browser on this machine opens it."""
+    """Return the URL of the page for a browser on this machine."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-# -- HTTP on a connection
-
-
 class MalformedRequestError(Exception):
-    """The head of a request is not as HTTP has it, though its parser lets it pass."""
+    """Invalid headers that uvicorn's parser accepts."""
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's connection, with limits on how long to wait and how much to read, and JSON errors."""
+    """uvicorn's HTTP connection, with time-outs, size limits and JSON errors."""
 
     limits: ClassVar[Limits]
     table: ClassVar[ConnectionTable]
     trusted: ClassVar[TrustedProxies]
     is_retiring: ClassVar[bool] = False
-    """Whether connections end after their next response, because another worker has taken the place of this one."""
+    """Whether connections close after their next response, because this worker was replaced."""
     _timer: asyncio.TimerHandle | None = None
     _idle_since: float = 0.0
     _head_bytes: int = 0
-    """Bytes of a head that is not complete."""
+    """Bytes received of incomplete headers."""
     _in_head: bool = False
     _in_body: bool = False
     _is_refused: bool = False
-    """Whether what arrives is no longer looked at."""
+    """Whether further input is ignored."""
 
     @classmethod
     def for_settings(cls, settings: Settings, seat: ProcessState) -> type[TimedProtocol]:
-        """Return the protocol of one service: its connections share limits and a table."""
+        """Return the protocol class of one service; its connections share limits and a table."""
         members = {
             "limits": settings.limits,
             "table": ConnectionTable(settings.limits, seat.tally("connections")),
@@ -198,14 +170,11 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since when the client owes a request; None while one is answered."""
+        """Loop time since when no request is in flight; None while one is."""
         return self._idle_since if self.cycle is None or self.cycle.response_complete else None
 
     def drop(self) -> None:
-        """Close the connection at once."""
         self.transport.abort()
-
-    # -- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -230,11 +199,9 @@ class TimedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
-                self.send_400_response("The head of the request is too large.")
+                self.send_400_response("The request headers are too large.")
                 return
         self._update_timer()
-
-    # -- the parser's events
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -246,7 +213,7 @@ class TimedProtocol(HttpToolsProtocol):
         if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
             raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
         super().on_headers_complete()
-        # the parser reads no further request after one that offers another protocol, which is not spoken here
+        # the parser stops after a request that offers to upgrade the protocol
         if self.is_retiring or self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
@@ -260,22 +227,20 @@ class TimedProtocol(HttpToolsProtocol):
         self._update_timer()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: whoever offers another protocol is answered in this one."""
-
-    # -- what is no request, or comes too slowly
+        """Ignore offers to upgrade the protocol."""
 
     def send_400_response(self, msg: str) -> None:
-        """Respond to what is no HTTP, or has too large a head."""
-        reason = str(sys.exception())  # the parser tells what is wrong in words alone
+        """Respond to invalid HTTP or too large headers."""
+        reason = str(sys.exception())  # the parser's errors differ only in their message
         if "Content-Length overflow" in reason:
-            self._send_error(413, "the body is longer than any that is taken; send less, or a smaller picture")
+            self._send_error(413, "the body is too large; send less, or a smaller picture")
         elif "Content-Length" in reason and "Transfer-Encoding" in reason:
             self._send_error(400, TWO_LENGTHS)
         else:
-            self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
+            self._send_error(400, f"{msg} The limit for headers is {self.limits.head_bytes:,} bytes.")
 
     def _update_timer(self) -> None:
-        """Run the timer while it is the client's turn to send."""
+        """Run the timer while the server waits for the client."""
         if self._in_head:
             self._start_timer(self.limits.header_seconds)
         elif self._in_body and self.cycle is not None and self.cycle.response_complete:
@@ -299,15 +264,15 @@ class TimedProtocol(HttpToolsProtocol):
         if self._in_body:
             self.transport.abort()
         else:
-            self._send_error(408, "the head of the request did not arrive in time; send it faster")
+            self._send_error(408, "the request headers did not arrive in time; send them faster")
 
     def _send_error(self, status: int, message: str) -> None:
-        """Respond to what is no request, and close the connection."""
+        """Respond with an error, and close the connection."""
         self._is_refused = True
         self._stop_timer()
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            if cycle.response_started or not cycle.more_body:  # this is about what came after it
+            if cycle.response_started or not cycle.more_body:  # the error is in what followed this request
                 cycle.keep_alive = False
                 return
             cycle.disconnected = True
@@ -324,15 +289,11 @@ class TimedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-# -- process
-
-
 class Acceptor:
-    """Takes connections from a socket that several workers listen at, one in each turn of the event loop.
+    """Accept connections from a shared socket, one per iteration of the event loop.
 
-    The event loop's own server takes all that wait. Of clients that come together, whichever worker is first would get
-    all. Here a worker that has more connections than another lets that one go first: a client keeps its connection, and
-    whoever shares a worker with more of them waits longer for every answer.
+    asyncio's server accepts all pending connections, so one worker could get all of them. Here a worker that has more
+    connections than another waits a moment, because connections stay at their worker and share its time.
     """
 
     def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], seat: ProcessState) -> None:
@@ -344,17 +305,16 @@ class Acceptor:
         self._listen()
 
     def is_serving(self) -> bool:
-        """Return whether connections are taken."""
         return not self._is_closed
 
     def close(self) -> None:
-        """Take no further connections; other workers do."""
+        """Stop accepting connections."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._sock.fileno())
 
     async def wait_closed(self) -> None:
-        """Wait until connections that were taken are set up."""
+        """Wait until accepted connections are set up."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -370,9 +330,9 @@ class Acceptor:
         self._has_waited = False
         try:
             connection, _ = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker has it, or its client left
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker accepted it, or it closed
             return
-        except OSError:  # too many open files: so that the loop does not spin, it is tried again later
+        except OSError:  # too many open files; retry later so that the loop does not spin
             self._listen_later(ACCEPT_RETRY_SECONDS)
             return
         connection.setblocking(False)
@@ -387,12 +347,12 @@ class Acceptor:
         self._loop.call_later(seconds, self._listen)
 
     async def _set_up(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # its client is gone already
+        with contextlib.suppress(OSError):  # the client has disconnected
             await self._loop.connect_accepted_socket(self._make_protocol, connection)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which calls ``on_ready`` when it listens and for which a signal to stop is no failure."""
+    """uvicorn's server, which calls ``on_ready`` when it listens and exits normally at a signal."""
 
     def __init__(
         self,
@@ -425,7 +385,7 @@ class Server(uvicorn.Server):
         return protocol
 
     def _on_control(self, control: Connection) -> None:
-        """Do what the supervisor of the workers says; if it is gone, end."""
+        """Handle a message of the supervisor; exit if the supervisor is gone."""
         try:
             retire = control.recv() == RETIRE
         except (EOFError, OSError):
@@ -436,10 +396,9 @@ class Server(uvicorn.Server):
             self._retiring = asyncio.get_running_loop().create_task(self._retire())
 
     async def _retire(self) -> None:
-        """Take no further connections, end those there are after their next response, and stop when all are gone.
+        """Stop accepting, close connections after their next response, and exit when none is left.
 
-        A connection that is silent is closed when it would be anyway, so no client loses a request to the change of
-        workers.
+        Idle connections close at their usual time-out, so no client loses a request.
         """
         for server in self.servers:
             server.close()
@@ -456,7 +415,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals as uvicorn does, without raising them once more at the end."""
+        """Handle signals as uvicorn does, without raising them again at the end."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -475,7 +434,7 @@ def make_server(
     seat: ProcessState | None = None,
     control: Connection | None = None,
 ) -> Server:
-    """Return a server that is ready to run and has done once whatever is slow the first time."""
+    """Return a server that is warmed up and ready to run."""
     seat = seat or ProcessState()
     app = make_app(engine, settings, seat=seat)
     app.state.service.warm_up()
@@ -505,28 +464,28 @@ def run(
     seat: ProcessState | None = None,
     control: Connection | None = None,
 ) -> None:
-    """Serve until a signal to stop; requests that are under way are answered first.
+    """Serve an engine until SIGINT or SIGTERM; requests in flight are answered first.
 
     Parameters
     ----------
     engine : Engine
-        What is served.
+        Engine to serve.
     settings : Settings
-        How it is served.
+        Settings of the service.
     sock : socket
-        Where it listens: :func:`bind`.
+        Listening socket, see :func:`bind`.
     on_ready : callable
-        Called when connections are taken.
+        Called when connections are accepted.
     seat, control : optional
-        For a worker: its place among the others, and the line to whoever supervises them.
+        State of a worker, and its connection to the supervisor.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     _allow_open_files(settings.limits.connections + SPARE_FILES)
-    if not logging.getLogger().handlers:  # what other libraries log must not wait for a reader either
+    if not logging.getLogger().handlers:  # log lines of other libraries must not block either
         logging.getLogger().addHandler(ERROR_HANDLER)
     with threadpool_limits(BLAS_THREADS, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
-        warnings.simplefilter("default", RuntimeWarning)  # what a thread could not do, once each
+        warnings.simplefilter("default", RuntimeWarning)  # failures of background threads, once each
         warnings.showwarning = _log_warning
         server = make_server(engine, settings, on_ready, seat, control)
         _spare_garbage_collection()
@@ -534,26 +493,24 @@ def run(
 
 
 def _spare_garbage_collection() -> None:
-    """Exempt all objects that there are now from garbage collection, after a last one.
+    """Exempt existing objects from garbage collection.
 
-    Nearly all are modules and compiled functions, which stay for good. To look through them takes a tenth of a second,
-    in which no request is answered, and Python would do so every few thousand searches. The engine is its opener's to
-    free; those that may take its place come later and are not exempt.
+    Nearly all are modules and compiled functions that stay. A full collection takes 0.1 s, in which no request is
+    answered, and would happen every few thousand searches. Engines that are opened later are not exempt.
     """
     gc.collect()
     gc.freeze()
 
 
 def _log_warning(message: Warning | str, *where: object, **more: object) -> None:
-    """Tell the operator of a warning, in the place of :func:`warnings.showwarning`."""
     log_event(str(message))
 
 
 def _allow_open_files(n: int) -> None:
-    """Let the process have that many open files, as far as the system allows it; by default it is often 1,024."""
+    """Raise the limit of open files to ``n`` if the system allows it; the default is often 1,024."""
     try:
         import resource
-    except ImportError:  # Windows, which has no such limit
+    except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < n:

@@ -1,8 +1,8 @@
-"""What all routes share: the engine, the threads that use it, the settings, and what is counted and cached.
+"""State shared by all routes: request bodies in memory, the engine, its threads, metrics and caches.
 
-If another engine takes the place of the one that is served, the service follows: the new one is opened while the old
-one goes on answering. A request has one engine from its beginning to its end, and the last request of an old engine
-closes it.
+If the engine in the folder is replaced, the new one is opened while the old one still answers. A request uses one
+engine from start to end, and the last request of an old engine closes it. If the uploads of an address use too many
+slots or bytes, the slowest is dropped, so that slow clients do not block others.
 """
 
 from __future__ import annotations
@@ -34,22 +34,17 @@ from modalhash.serve.searcher import Searcher
 from modalhash.serve.worker_state import AddressCounter, LocalCounter, ProcessState
 from modalhash.store import StoreError
 
-# -- Request bodies: counted while they arrive, held in memory only, and read within a time limit.
-#
-# Where bodies of one address take too many places or too many bytes, the slowest of them is dropped, so that a client
-# that sends a byte now and then does not keep others out.
-
 Model = TypeVar("Model", bound=BaseModel)
 LIST_FIELDS = ("want", "labels")
 """Fields of a form that may be repeated."""
 CHARSETS = ("utf-8", "utf8", "us-ascii")
-"""Character sets of a form. Python knows others, some of which are no encodings of text and fail in their own ways."""
+"""Accepted character sets of a form; some of Python's other codecs are not text encodings."""
 SLOW_SECONDS = 1.0
-"""A body that takes longer may be dropped for another one; most take milliseconds."""
+"""Age after which an upload may be dropped for another; most take milliseconds."""
 
 
 class BodyBudget:
-    """Counts the bodies that are arriving, by address, and the bytes of all that are in memory."""
+    """Count uploads in progress by address, and the bytes of all bodies in memory."""
 
     def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
         self.limits = limits
@@ -59,7 +54,7 @@ class BodyBudget:
 
     @contextmanager
     def reader(self, address: str) -> Iterator[BodyReader]:
-        """Provide a reader for a request from an address; the bytes it has read are released at the end."""
+        """Provide a reader for a request; its bytes are released at the end."""
         reader = BodyReader(self, address)
         try:
             yield reader
@@ -67,17 +62,17 @@ class BodyBudget:
             reader.release()
 
     def drop_slowest(self) -> bool:
-        """Drop a slow body, of the address that has most, to make place for a request; return whether there was one."""
+        """Drop a slow upload, of the address with the most; return whether one was dropped."""
         most_first = sorted(self._arriving.values(), key=len, reverse=True)
         return any(_drop_slowest(readers, SLOW_SECONDS) for readers in most_first)
 
     @contextmanager
     def arriving(self, reader: BodyReader) -> Iterator[None]:
-        """Count a body while it arrives; raise if its address has too many and none of them is slow."""
+        """Count an upload while it is in progress; raise if its address has too many and none is slow."""
         own = self._arriving.get(reader.address, set())
         n_arriving = self._tally.total(reader.address)
         if n_arriving >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
-            raise too_many_error(f"{n_arriving} bodies are arriving")
+            raise too_many_error(f"{n_arriving} uploads in progress")
         self._arriving.setdefault(reader.address, set()).add(reader)
         self._tally.add(reader.address, 1)
         try:
@@ -86,7 +81,6 @@ class BodyBudget:
             self.forget(reader)
 
     def forget(self, reader: BodyReader) -> None:
-        """Count a body as arriving no longer."""
         own = self._arriving.get(reader.address, set())
         if reader in own:
             own.remove(reader)
@@ -95,18 +89,18 @@ class BodyBudget:
             self._arriving.pop(reader.address, None)
 
     def take(self, reader: BodyReader, n_bytes: int) -> None:
-        """Count bytes of a body; if there are too many of all, bodies of the address that holds most are dropped."""
+        """Count bytes of a body; if all bodies exceed the limit, drop uploads of the largest address."""
         reader.used += n_bytes
         self.used += n_bytes
         while self.used > self.limits.all_bytes:
             bytes_by_address = {one: sum(body.used for body in bodies) for one, bodies in self._arriving.items()}
             address = max(bytes_by_address, key=bytes_by_address.__getitem__, default=reader.address)
             if address == reader.address or not _drop_slowest(self._arriving[address], 0.0):
-                raise busy_error("too many uploads at once")
+                raise busy_error("too many concurrent uploads")
 
 
 class BodyReader:
-    """Reads the body of one request."""
+    """Read the body of one request."""
 
     def __init__(self, budget: BodyBudget, address: str) -> None:
         self.budget, self.address, self.used = budget, address, 0
@@ -116,16 +110,14 @@ class BodyReader:
 
     @property
     def seconds(self) -> float:
-        """The time since the body began."""
         return time.monotonic() - self._start
 
     def release(self) -> None:
-        """Give back the bytes that were counted."""
         self.budget.used -= self.used
         self.used = 0
 
     def drop(self) -> None:
-        """Stop reading: the request is answered at once, and its place and its bytes are free."""
+        """Stop reading, answer the request immediately, and release its slot and bytes."""
         self.dropped = True
         self.budget.forget(self)
         self.release()
@@ -133,7 +125,7 @@ class BodyReader:
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def read(self, request: Request, model: type[Model]) -> tuple[Model, bytes | None]:
-        """Return the fields of the request, and the file if it is a form with one."""
+        """Return the fields of the request, and the uploaded file, if any."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         seconds = self.budget.limits.body_seconds
         try:
@@ -146,9 +138,7 @@ class BodyReader:
         except TimeoutError:
             message = f"the body did not arrive in {seconds:g} s; send it faster"
             if self.dropped:
-                message = (
-                    f"the body had not arrived after {self.seconds:.1f} s, and its place was needed; send it faster"
-                )
+                message = f"the body was dropped after {self.seconds:.1f} s to free its slot; send it faster"
             raise HTTPError(408, message, {"Connection": "close"}) from None
         raise HTTPError(
             415, f"the content type is {kind or 'missing'!r}; expected application/json or multipart/form-data"
@@ -163,7 +153,9 @@ class BodyReader:
 
     async def _form(self, request: Request, model: type[Model]) -> tuple[Model, bytes | None]:
         limits = self.budget.limits
-        _check_charset(request)
+        charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8").decode("latin-1")
+        if charset.lower() not in CHARSETS:
+            raise HTTPError(415, f"the form has the charset {charset[:80]!r}; expected utf-8")
         max_bytes = limits.bytes + limits.json_bytes
         parser = MultiPartParser(
             request.headers,
@@ -172,12 +164,12 @@ class BodyReader:
             max_fields=MAX_LABELS + 30,
             max_part_size=4 * MAX_TEXT_LENGTH,
         )
-        parser.spool_max_size = max_bytes + 1  # never to a disk
+        parser.spool_max_size = max_bytes + 1  # never spool to disk
         try:
             form = await parser.parse()
         except MultiPartException as error:
             raise HTTPError(422, f"the form cannot be read: {error.message}") from None
-        except FormParserError as error:  # which older versions of starlette let through
+        except FormParserError as error:  # not caught by older versions of Starlette
             raise HTTPError(422, f"the form cannot be read: {error}") from None
         file: bytes | None = None
         fields: dict[str, Any] = {}
@@ -203,7 +195,7 @@ class BodyReader:
             raise field_error(error) from None
 
     async def _chunks(self, request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
-        """Iterate over the body as it arrives; a declared length is believed only to refuse early."""
+        """Iterate over the body as it arrives; a declared length is used only to refuse early."""
         length = request.headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
             raise _too_large(max_bytes)
@@ -215,18 +207,12 @@ class BodyReader:
 
 
 def _drop_slowest(readers: Iterable[BodyReader], min_seconds: float) -> bool:
-    """Drop the body that brings least per second, if one takes that long already; return whether there was one."""
+    """Drop the slowest upload older than ``min_seconds``; return whether one was dropped."""
     slow = [reader for reader in readers if reader.seconds >= min_seconds]
     if not slow:
         return False
     min(slow, key=lambda reader: reader.used / max(reader.seconds, 1e-6)).drop()
     return True
-
-
-def _check_charset(request: Request) -> None:
-    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8").decode("latin-1")
-    if charset.lower() not in CHARSETS:
-        raise HTTPError(415, f"the form has the charset {charset[:80]!r}; expected utf-8")
 
 
 def _too_large(max_bytes: int) -> HTTPError:
@@ -236,13 +222,13 @@ def _too_large(max_bytes: int) -> HTTPError:
 Value = TypeVar("Value")
 Pool = Literal["items", "pictures", "changes", "duplicates", "follow"]
 RETRY_SECONDS = 5.0
-"""The time after which an engine that could not be opened is tried again."""
+"""Time after which opening a replaced engine is retried."""
 MAX_REPLACEMENTS = 3
-"""How often a change follows to another engine before it gives up."""
+"""Number of times a change is retried because the engine was replaced."""
 
 
 class ServedEngine:
-    """An engine with the threads that search it, and the number of requests that are using it."""
+    """An engine with its search threads, and the number of requests that use it."""
 
     def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, *, is_own: bool) -> None:
         self.engine = engine
@@ -252,7 +238,7 @@ class ServedEngine:
         self.is_retired = False
 
     def close(self) -> None:
-        """End the threads when their work is done; close the engine unless it is the caller's, and still in place."""
+        """End the threads; close the engine unless the caller owns it and it was not replaced."""
         self.searcher.close()
         if self.is_own or self.is_retired:
             self.engine.close()
@@ -262,7 +248,7 @@ _leased: ContextVar[ServedEngine | None] = ContextVar("leased", default=None)
 
 
 class Service:
-    """An engine and the state that is needed to serve it; the engine is the caller's to close."""
+    """An engine and the state needed to serve it; the caller closes the engine."""
 
     def __init__(self, engine: Engine, settings: Settings, seat: ProcessState | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
@@ -270,12 +256,12 @@ class Service:
         self.metrics = Metrics(
             started=self.seat.started,
             pids=self.seat.pids,
-            all_under_way=self.seat.all_under_way,
+            all_in_flight=self.seat.all_in_flight,
             folder=self.seat.metrics_folder,
         )
         self.audit = AuditLog.of_engine(engine.path)
         if settings.writable:
-            self.audit.check()  # what cannot be noted cannot be changed: better known at the start
+            self.audit.check()  # changes need a writable audit log; fail at the start
         self.body_budget = BodyBudget(self.limits, self.seat.tally("bodies"))
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -284,24 +270,23 @@ class Service:
         self._executors: dict[Pool, ThreadPoolExecutor] = {
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
             "pictures": ThreadPoolExecutor(self.limits.pictures, thread_name_prefix="pictures"),
-            "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # one change after the other
-            "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later ones find its result
+            "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # sequential
+            "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later requests reuse its result
             "follow": ThreadPoolExecutor(1, thread_name_prefix="follow"),
         }
 
     @property
     def engine(self) -> Engine:
-        """The engine of the request that asks, or else the newest one."""
+        """The engine of the current request, or else the newest one."""
         return (_leased.get() or self._served).engine
 
     @property
     def searcher(self) -> Searcher:
-        """The searches of that engine."""
         return (_leased.get() or self._served).searcher
 
     @contextlib.contextmanager
     def current_engine(self) -> Iterator[None]:
-        """Give whoever is in this block the newest engine, the same one until the end; it stays open so long."""
+        """Use the newest engine for the whole block, and keep it open."""
         with self._lock:
             served = self._served
             served.n_requests += 1
@@ -315,10 +300,7 @@ class Service:
             self._close_unused(served)
 
     async def in_thread(self, pool: Pool, work: Callable[..., Value], *arguments: Any) -> Value:
-        """Return the result of ``work``, which runs off the event loop.
-
-        A change is made in the newest engine, and once more if another one took its place before it was done.
-        """
+        """Return the result of ``work``, run in a thread; a change is repeated if the engine was replaced meanwhile."""
         run: Callable[..., Value] = self._change if pool == "changes" else copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._executors[pool], run, work, *arguments)
 
@@ -336,19 +318,18 @@ class Service:
             except (ValueError, OSError, StoreError) as error:
                 self._log("engine_not_followed", str(error))
                 raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
-        raise busy_error("the engine is being replaced again and again")
+        raise busy_error("the engine is being replaced repeatedly")
 
     @property
     def is_stale(self) -> bool:
-        """Whether another worker has made a change in an engine that took the place of the one that is served here.
+        """Whether another worker has changed a newer engine than the one served here.
 
-        That change may be acknowledged, so no search may be answered without it.
+        That change may be acknowledged, so every later search must see it.
         """
         engine = self._served.engine
         return self.seat.is_changed_elsewhere(engine.generation) and engine.replaced
 
     async def wait_for_replacement(self) -> None:
-        """Wait until the engine that is in place is served."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._executors["follow"], self.open_replacement)
@@ -357,14 +338,14 @@ class Service:
             raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
 
     def follow_if_replaced(self) -> None:
-        """Begin to open the engine that took the place of the one that is served, if there is one; returns at once."""
+        """Start to open the replacement of the served engine, if any, without waiting for it."""
         if not self._served.engine.replaced or time.monotonic() < self._follow_after or self._opening.locked():
             return
         self._follow_after = time.monotonic() + RETRY_SECONDS
         self._executors["follow"].submit(self._try_to_follow)
 
     def open_replacement(self) -> None:
-        """Serve the engine that took the place of the one that is served; raises if that cannot be opened."""
+        """Serve the replacement of the served engine; raise if it cannot be opened."""
         with self._opening:
             old = self._served
             if not old.engine.replaced:
@@ -385,15 +366,15 @@ class Service:
     def _try_to_follow(self) -> None:
         try:
             self.open_replacement()
-        except Exception as error:  # the old one goes on answering, and a later request tries again
+        except Exception as error:  # the old engine still answers, and a later request retries
             self._log("engine_not_followed", str(error))
 
     def _close_unused(self, served: ServedEngine) -> None:
-        """Close an engine that was replaced when nobody uses it any more, off the event loop."""
+        """Close a replaced engine in a thread after its last request."""
         with self._lock:
             if not served.is_retired or served.n_requests:
                 return
-            served.n_requests = -1  # once
+            served.n_requests = -1  # so that it is closed once
         threading.Thread(target=served.close, name="close").start()
 
     @staticmethod
@@ -401,18 +382,18 @@ class Service:
         LOGGER.warning(event, extra={"fields": {"event": event, "message": message}})
 
     def warm_up(self) -> None:
-        """Load and compile what the first searches would have to wait for."""
+        """Load and compile what the first searches would wait for."""
         self.engine.warm_up()
 
     def close(self) -> None:
-        """End the threads when their work is done, and close the engine if the service opened it itself."""
+        """End the threads, and close the engine if the service opened it."""
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
         self._served.close()
 
 
 class LeaseMiddleware:
-    """ASGI middleware that gives every request one engine, and looks whether another took its place."""
+    """ASGI middleware that gives every request one engine, and checks whether it was replaced."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service

@@ -1,8 +1,7 @@
-"""What the workers of a service know together: how much each of them has under way, of which address.
+"""Counters shared by the workers of a service.
 
-A service is one process, or several workers that share its port. Limits hold for the service, so workers count in a
-file that all of them have mapped into memory. Each writes rows of its own and reads those of all, so that nobody waits
-for a lock; the rows of a worker that has ended are cleared by whoever started it.
+Limits apply to the whole service, so its workers count in a memory-mapped file. Each worker writes its own row and
+reads all rows, so no lock is needed. The supervisor clears the row of a worker that has ended.
 """
 
 from __future__ import annotations
@@ -17,44 +16,24 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from modalhash.serve.auth import WrongTokens
 
 N_BUCKETS, N_HASHES = 4096, 2
-"""Addresses are counted by two hashes each; the smaller count is off only where both meet another address's."""
+"""Each address is counted in N_HASHES buckets, of which the minimum is used, as in a count-min sketch."""
 TALLIES = ("connections", "requests", "bodies", "wrong tokens", "windows")
-_PID, _UNDER_WAY, _NUMBER, _N_FIELDS = 0, 1, 2, 3
+_PID, _IN_FLIGHT, _NUMBER, _N_FIELDS = 0, 1, 2, 3
 _ROW = _N_FIELDS + len(TALLIES) * N_HASHES * N_BUCKETS
 _CHANGED = 0
 _N_COMMON = 1
 _BYTES = 8
-EVERYBODY = ""
-"""The address under which a tally counts all addresses together."""
-
-
-class AddressCounter(Protocol):
-    """Counts something by address, in all workers of a service."""
-
-    def add(self, address: str, n: int) -> None:
-        """Count so many more, or fewer."""
-
-    def total(self, address: str) -> int:
-        """Return how many there are, in all workers."""
-
-
-class WrongTokenCount(Protocol):
-    """Counts wrong tokens by address, as :class:`~modalhash.serve.auth.WrongTokens` does, in all workers."""
-
-    def add(self, address: str) -> None:
-        """Count a wrong token."""
-
-    def locked_seconds(self, address: str) -> float:
-        """Return for how long tokens of an address are not looked at; 0 if they are."""
+ALL_ADDRESSES = ""
+"""Address that counts all addresses together."""
 
 
 class LocalCounter:
-    """Counts in this process."""
+    """Count by address in this process."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -69,60 +48,47 @@ class LocalCounter:
 
 
 class ProcessState:
-    """The place of a process in its service. This one has the service to itself."""
+    """State of a process of the service; this class is for a single process."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        """When the service started."""
         self.cookie_key = secrets.token_bytes(32)
-        """Signs the cookies of the page."""
         self.metrics_folder: Path | None = None
-        """Where the workers keep what they count for Prometheus; None where there is only one."""
+        """Prometheus folder shared by several workers."""
         self._numbers = count(1)
 
     def next_number(self) -> int:
-        """Return the number of the next request, which no other request of the service has."""
+        """Return the next request number, unique within the service."""
         return next(self._numbers)
 
     def pids(self) -> list[int]:
-        """Return the processes of the service."""
         return [os.getpid()]
 
-    def all_under_way(self, own: int) -> int:
-        """Note how many requests this process has under way, and return how many there are in all."""
+    def all_in_flight(self, own: int) -> int:
+        """Record the number of requests in flight in this process; return that of the service."""
         return own
 
     def tally(self, name: str) -> AddressCounter:
-        """Return a count by address that all workers keep together."""
+        """Return the counter ``name`` shared by all workers."""
         return LocalCounter()
 
     def has_more_connections(self, waiting: int) -> bool:
-        """Return whether this process has more connections than another worker, with so many it has not counted yet."""
+        """Return whether this worker has more connections than another, with ``waiting`` not yet counted."""
         return False
 
     def wrong_tokens(self, limit: int, seconds: float) -> WrongTokenCount:
-        """Return a count of wrong tokens that all workers keep together."""
         return WrongTokens(limit, seconds)
 
     def note_change(self, generation: str | None) -> None:
-        """Note in which engine a change was made, before it is acknowledged."""
+        """Record which engine a change was made in, before it is acknowledged."""
 
     def is_changed_elsewhere(self, generation: str | None) -> bool:
-        """Return whether the last change of the service was made in another engine than this."""
+        """Return whether the last change was made in another engine."""
         return False
 
 
-# -- several workers
-
-
 class SharedCounters:
-    """The memory that workers share.
-
-    Parameters
-    ----------
-    path : Path
-        The file; :meth:`create` makes it.
-    """
+    """Memory-mapped counters of all workers, in a file made by :meth:`create`."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -131,21 +97,20 @@ class SharedCounters:
 
     @classmethod
     def create(cls, path: Path, n_rows: int) -> SharedCounters:
-        """Make a board for so many processes."""
         with path.open("xb") as file:
             file.truncate(_BYTES * (_N_COMMON + n_rows * _ROW))
         return cls(path)
 
     def field(self, row: int, field: int) -> int:
-        """Return where a value of a worker stands."""
+        """Return the offset of a field of a worker."""
         return _N_COMMON + row * _ROW + field
 
     def cell(self, row: int, tally: int, bucket: int) -> int:
-        """Return where a count of a worker stands."""
+        """Return the offset of a counter of a worker."""
         return self.field(row, _N_FIELDS + tally * N_HASHES * N_BUCKETS + bucket)
 
     def clear(self, row: int) -> None:
-        """Forget what a worker had under way; the number of its last request stays, for the next one to go on from."""
+        """Clear the counters of a worker, except its last request number, so that numbers stay unique."""
         number = self.values[self.field(row, _NUMBER)]
         start = self.field(row, 0)
         self.values[start : start + _ROW] = memoryview(bytes(_BYTES * _ROW)).cast("q")
@@ -153,7 +118,7 @@ class SharedCounters:
 
 
 class SharedCounter:
-    """Counts by address on a board."""
+    """Count by address in :class:`SharedCounters`."""
 
     def __init__(self, board: SharedCounters, row: int, tally: int, buckets: Callable[[str], tuple[int, ...]]) -> None:
         self._board, self._row, self._tally, self._buckets = board, row, tally, buckets
@@ -171,7 +136,7 @@ class SharedCounter:
 
 
 class SharedWrongTokens:
-    """Counts wrong tokens on a board, in windows as :class:`~modalhash.serve.auth.WrongTokens` does."""
+    """Count wrong tokens in :class:`SharedCounters`, in windows as :class:`~modalhash.serve.auth.WrongTokens` does."""
 
     def __init__(
         self,
@@ -193,7 +158,7 @@ class SharedWrongTokens:
             own, end = board.cell(self._row, self._counts, bucket), board.cell(self._row, self._ends, bucket)
             if board.values[end] <= now:
                 others = [board.values[board.cell(row, self._ends, bucket)] for row in range(board.n_rows)]
-                begun = [one for one in others if one > now]  # a window that another worker began is the same for all
+                begun = [one for one in others if one > now]  # workers share a window
                 board.values[own], board.values[end] = 0, min(begun, default=now + self._milliseconds)
             board.values[own] += 1
 
@@ -212,19 +177,23 @@ class SharedWrongTokens:
         return round(1000 * self._clock())
 
 
+AddressCounter: TypeAlias = LocalCounter | SharedCounter
+WrongTokenCount: TypeAlias = WrongTokens | SharedWrongTokens
+
+
 class WorkerArguments(NamedTuple):
-    """What a worker is told about its service when it starts."""
+    """Arguments with which a worker starts."""
 
     board: Path
     row: int
     key: bytes
-    """Secret, of the service: signs cookies, and tells where addresses are counted, so that no client can know."""
+    """Secret key of the service. It signs cookies and hashes addresses, so that clients cannot predict buckets."""
     started: float
     metrics_folder: Path
 
 
 class WorkerState(ProcessState):
-    """The place of a worker."""
+    """State of one of several workers."""
 
     def __init__(self, place: WorkerArguments) -> None:
         super().__init__()
@@ -249,16 +218,16 @@ class WorkerState(ProcessState):
         found = (self._board.values[self._board.field(row, _PID)] for row in range(self._board.n_rows))
         return [pid for pid in found if pid]
 
-    def all_under_way(self, own: int) -> int:
+    def all_in_flight(self, own: int) -> int:
         board = self._board
-        board.values[board.field(self._row, _UNDER_WAY)] = own
-        return sum(board.values[board.field(row, _UNDER_WAY)] for row in range(board.n_rows))
+        board.values[board.field(self._row, _IN_FLIGHT)] = own
+        return sum(board.values[board.field(row, _IN_FLIGHT)] for row in range(board.n_rows))
 
     def tally(self, name: str) -> AddressCounter:
         return SharedCounter(self._board, self._row, TALLIES.index(name), self._buckets)
 
     def has_more_connections(self, waiting: int) -> bool:
-        board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(EVERYBODY)
+        board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(ALL_ADDRESSES)
         others = [row for row in range(board.n_rows) if row != self._row and board.values[board.field(row, _PID)]]
         own, *theirs = (
             min(board.values[board.cell(row, tally, bucket)] for bucket in buckets) for row in (self._row, *others)
@@ -277,6 +246,6 @@ class WorkerState(ProcessState):
 
 @lru_cache(16)
 def _fingerprint(generation: str | None) -> int:
-    """Return a number that stands for a generation, never 0."""
+    """Return a non-zero hash of a generation."""
     digest = hashlib.blake2b(str(generation).encode(), digest_size=7).digest()
     return int.from_bytes(digest) + 1

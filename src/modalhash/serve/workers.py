@@ -1,8 +1,8 @@
-"""Several processes that serve one engine at one port: a supervisor that answers no request, and its workers.
+"""Serve an engine from several worker processes at one port, started and replaced by a supervisor.
 
-Each worker opens the engine for itself and follows the store by its revision, so that what one of them adds is seen by
-the next search of any. The supervisor replaces a worker that has ended, and at SIGHUP all of them, one after the other:
-a new one takes connections before the old one stops to.
+Each worker opens the engine itself and follows the revision of the store, so every search sees earlier changes of all
+workers. The supervisor restarts workers that end. At SIGHUP it replaces all of them, one at a time; the new worker
+accepts connections before the old one stops.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from modalhash.serve.server import RETIRE, run
 from modalhash.serve.worker_state import SharedCounters, WorkerArguments, WorkerState
 
 OpenEngine = Callable[[], Engine]
-"""Opens the engine in a worker; it is sent to another process, so it is a function of a module or a partial of one."""
+"""Opens the engine in a worker; must be picklable."""
 READY, FAILED = "ready", "failed"
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0
-"""Seconds before a worker that could not start is tried again; they double each time."""
+"""Seconds before a worker that failed to start is restarted; the delay doubles each time."""
 KILL_SECONDS = 10.0
-"""How much longer than a request may take workers have to end."""
+"""Time for workers to exit, in addition to the time limit of a request."""
 
 
 class WorkerError(ValueError):
-    """A worker could not start; the message is the worker's own."""
+    """A worker could not start; the message is that of the worker."""
 
 
 def run_workers(
@@ -54,33 +54,29 @@ def run_workers(
 ) -> None:
     """Serve an engine from several processes until a signal to stop.
 
-    SIGTERM and SIGINT let all workers answer what is under way and end; SIGHUP replaces them, one at a time.
+    At SIGTERM or SIGINT, workers answer requests in flight and exit; at SIGHUP, they are replaced one at a time.
 
     Parameters
     ----------
     n_workers : int
-        How many.
+        Number of worker processes.
     open_engine : callable
         Opens the engine in a worker.
     settings : Settings
-        How it is served. Limits are those of the service, not of a worker.
+        Settings of the service. Limits apply to the service, not to a worker.
     sock : socket
-        Where it listens: :func:`~modalhash.serve.bind`.
+        Listening socket, see :func:`~modalhash.serve.bind`.
     on_ready : callable
-        Called once, when all workers take connections.
+        Called once, when all workers accept connections.
     """
     with tempfile.TemporaryDirectory(prefix="modalhash-serve-") as folder:
         Supervisor(n_workers, open_engine, settings, sock, Path(folder), on_ready).run()
 
 
-# -- a worker
-
-
 def _work(
     open_engine: OpenEngine, settings: Settings, sock: socket.socket, place: WorkerArguments, control: Connection
 ) -> None:
-    """Be a worker."""
-    with suppress(OSError):  # of a terminal only the supervisor gets signals, and passes them on
+    with suppress(OSError):  # the terminal's signals go to the supervisor, which forwards them
         os.setpgrp()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -95,7 +91,7 @@ def _work(
 
 
 def share_limits(limits: Limits, n_workers: int) -> Limits:
-    """Return the limits of one of several workers: memory is divided, all else is counted together."""
+    """Return the limits of one worker: memory is divided, everything else is counted together."""
     return replace(
         limits,
         all_bytes=max(limits.all_bytes // n_workers, limits.bytes + limits.json_bytes),
@@ -103,12 +99,9 @@ def share_limits(limits: Limits, n_workers: int) -> Limits:
     )
 
 
-# -- the supervisor
-
-
 @dataclass(eq=False)
 class _WorkerProcess:
-    """A process that serves, or is about to, or will end."""
+    """A worker process, from its start to its exit."""
 
     process: BaseProcess
     control: Connection
@@ -116,13 +109,12 @@ class _WorkerProcess:
     row: int
     is_ready: bool = False
     is_leaving: bool = False
-    """Whether it was told to end."""
     successor_of: _WorkerProcess | None = None
     problem: str = ""
 
 
 class Supervisor:
-    """Starts workers, replaces those that end, and ends all at a signal."""
+    """Start workers, replace those that end, and stop all at a signal."""
 
     def __init__(
         self,
@@ -146,14 +138,13 @@ class Supervisor:
         self._workers: list[_WorkerProcess] = []
         self._to_replace: deque[int] = deque()
         self._retries: dict[int, float] = {}
-        """When a slot whose worker could not start is tried again."""
+        """Time at which a slot whose worker failed to start is retried."""
         self._failures: dict[int, int] = {}
         self._was_ready = False
         self._is_stopping = False
         self._kill_at = float("inf")
 
     def run(self) -> None:
-        """Serve until a signal to stop."""
         configure_logging()
         with _signals() as signals:
             try:
@@ -162,14 +153,14 @@ class Supervisor:
                 while self._workers or self._retries:
                     self._run_once(signals)
             finally:
-                for worker in self._workers:  # only after an error: nobody is left otherwise
+                for worker in self._workers:  # only after an error
                     worker.process.terminate()
                 for worker in self._workers:
                     worker.process.join(KILL_SECONDS)
                 ERROR_HANDLER.flush()
 
     def _run_once(self, signals: socket.socket) -> None:
-        """Wait for something to happen, and do what it takes."""
+        """Wait for an event and handle it."""
         channels = {worker.control: worker for worker in self._workers if not worker.control.closed}
         sentinels = {worker.process.sentinel: worker for worker in self._workers}
         happened = wait([signals, *channels, *sentinels], self._seconds_to_wait())
@@ -191,8 +182,6 @@ class Supervisor:
         moment = min([self._kill_at, *self._retries.values()])
         return None if moment == float("inf") else max(0.0, moment - time.monotonic())
 
-    # -- workers come and go
-
     def _start(self, slot: int, successor_of: _WorkerProcess | None = None) -> None:
         row = min(self._free_rows)
         self._free_rows.remove(row)
@@ -206,10 +195,9 @@ class Supervisor:
         self._workers.append(_WorkerProcess(process, control, slot, row, successor_of=successor_of))
 
     def _on_message(self, worker: _WorkerProcess) -> None:
-        """Take a message of a worker."""
         try:
             kind, text = worker.control.recv()
-        except (EOFError, OSError):  # it has ended, which its sentinel tells as well
+        except (EOFError, OSError):  # the worker has ended, as its sentinel shows too
             worker.control.close()
             return
         if kind == FAILED:
@@ -220,7 +208,7 @@ class Supervisor:
         before = worker.successor_of
         if before is not None and before in self._workers:
             self._retire(before)
-        elif before is not None:  # which did not wait to be replaced
+        elif before is not None:  # it ended before it was replaced
             self._replace_next()
         if not self._was_ready and sum(one.is_ready for one in self._workers) == self._n:
             self._was_ready = True
@@ -228,15 +216,15 @@ class Supervisor:
 
     @staticmethod
     def _retire(worker: _WorkerProcess) -> None:
-        """Let a worker end its connections one by one."""
+        """Let a worker close its connections one by one and exit."""
         worker.is_leaving = True
         with suppress(OSError):
             worker.control.send(RETIRE)
 
     def _on_exit(self, worker: _WorkerProcess) -> None:
-        """See to what remains to be done when a worker has ended."""
+        """Clean up after a worker that has ended, and restart or replace it."""
         if not worker.control.closed and worker.control.poll():
-            self._on_message(worker)  # why, if it had time to say
+            self._on_message(worker)  # its error message, if any
         worker.process.join()
         worker.control.close()
         self._workers.remove(worker)
@@ -249,12 +237,14 @@ class Supervisor:
             self._replace_next()
             return
         if not self._was_ready:
-            raise WorkerError(worker.problem or f"a worker ended with {worker.process.exitcode} before it was ready")
+            raise WorkerError(
+                worker.problem or f"a worker exited with code {worker.process.exitcode} before it was ready"
+            )
         _log("worker_ended", worker)
-        if worker.successor_of in self._workers:  # the old one goes on
+        if worker.successor_of in self._workers:  # the old worker keeps serving
             self._to_replace.clear()
             return
-        if any(other.slot == worker.slot for other in self._workers):  # its successor is on the way
+        if any(other.slot == worker.slot for other in self._workers):  # its successor is starting
             return
         if worker.is_ready:
             self._start(worker.slot)
@@ -266,8 +256,6 @@ class Supervisor:
         for slot in [slot for slot, moment in self._retries.items() if time.monotonic() >= moment]:
             del self._retries[slot]
             self._start(slot)
-
-    # -- signals
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGHUP:
@@ -286,7 +274,7 @@ class Supervisor:
                 os.kill(pid, number)
 
     def _replace_next(self) -> None:
-        """Start a successor for the next worker that is to be replaced."""
+        """Start a successor for the next worker in ``_to_replace``."""
         while self._to_replace:
             slot = self._to_replace.popleft()
             for worker in self._workers:
@@ -296,7 +284,6 @@ class Supervisor:
 
 
 def _log(event: str, worker: _WorkerProcess) -> None:
-    """Tell the operator of a worker that has ended."""
     fields = {
         "event": event,
         "worker": worker.slot + 1,
@@ -310,7 +297,7 @@ def _log(event: str, worker: _WorkerProcess) -> None:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable for the processes that are started in the block."""
+    """Set an environment variable for processes started in the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -324,10 +311,10 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Provide a socket from which the numbers of signals can be read, instead of being interrupted by them."""
+    """Provide a socket from which signal numbers can be read."""
 
     def ignore(number: int, frame: FrameType | None) -> None:
-        """Do nothing: what counts is the number that Python writes to the socket."""
+        """Do nothing; Python writes the signal number to the socket."""
 
     reader, writer = socket.socketpair()
     with reader, writer:

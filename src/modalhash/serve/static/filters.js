@@ -89,7 +89,7 @@ function fillFields() {
   showBox(Boolean(box));
 }
 
-// What is wrong with a filter, beside its box: "where" or "label".
+// Show the error of a filter next to its box: "where" or "label".
 export function showFilterError(box, text) {
   toggleFilters(true);
   $("filter-error").textContent = text;

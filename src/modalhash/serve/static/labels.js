@@ -1,4 +1,4 @@
-// The labels of one item, and where the service is writable a form that changes them. Searches go by them at once.
+// The labels of an item and, if the service is writable, a form that changes them. Searches use them immediately.
 
 import { labelList } from "./cards.js";
 import { element, listed } from "./dom.js";

@@ -1,5 +1,5 @@
-// Pictures that were searched by. The address cannot hold one, so this browser keeps the last few, for a page that is
-// loaded anew; none is kept for longer than a day. Where a browser keeps nothing (a private window), none is found.
+// Query pictures. A URL cannot contain one, so the browser stores the last few, for at most a day, in case the page is
+// reloaded. A private window stores nothing, so none is found there.
 
 const MOST = 8;
 const MOST_BYTES = 64 * 1024 * 1024;

@@ -44,7 +44,7 @@ export async function call(path, options) {
   return body;
 }
 
-export const GALLERY_PAGE = 60; // items of the start that are asked for at once
+export const GALLERY_PAGE = 60; // items of the start page per request
 
 // Items to look at, newest first, from one of them on.
 export function listItems(entry, offset, signal) {

@@ -26,7 +26,7 @@ export const defaultWant = () => (filled().includes(pictorial()) ? [pictorial()]
 export const unlessUsual = (want) => (String(want) === String(defaultWant()) ? [] : want);
 export const wanted = ({ options: { want } }) => (want.length ? want : defaultWant());
 
-// What an entry searches by besides words: an item of the engine, or a picture of one's own.
+// The query of an entry in addition to words: an item of the engine, or the user's own picture.
 export function subjectOf({ id, modality, picture, kept, url, refused }) {
   if (id) return { id, modality };
   return picture && !refused ? { picture, kept, url } : {};
@@ -71,7 +71,7 @@ export function address({ ask, options }) {
   return fields.size ? `/?${fields}` : "/";
 }
 
-// The corners of a place, [south, west, north, east], from "48,11,48.5,11.5"; null if it is no box.
+// The corners of a place, [south, west, north, east], from "48,11,48.5,11.5"; null if it is not a box.
 export function boxOf(place) {
   const corners = place.split(",").map((part) => (part.trim() ? Number(part) : Number.NaN));
   return corners.length === 4 && corners.every(Number.isFinite) ? corners : null;

@@ -1,29 +1,36 @@
-"""``POST /search``: the nearest items to a text, a picture or an item."""
+"""Routes for searching, and for the state of the service: engine, health, metrics and audit log."""
 
 from __future__ import annotations
 
+import re
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
 
 from modalhash.engine import SearchOptions
 from modalhash.serve import schemas
-from modalhash.serve.auth import client_of
+from modalhash.serve.auth import Role, client_of
 from modalhash.serve.errors import HTTPError, json_response
+from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.media import check_picture
+from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
 from modalhash.serve.schemas import error_responses, request_body
 from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchResult, TextQuery
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
-"""What the response repeats of an item that was searched by."""
+"""Fields of the query item that the response repeats."""
+DUPLICATES_PATH = "/duplicates"
+N_EXAMPLES = 6
+READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")
+"""Labels that are words, not numbers or codes."""
+MAX_LISTED_LABELS = 200
+N_AUDIT_LINES, MAX_AUDIT_LINES = 100, 1000
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the route that searches."""
-
+def add_search_routes(app: FastAPI, service: Service) -> None:
     @app.post(
         "/search",
         response_model=schemas.SearchResponse,
@@ -32,7 +39,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=["search"],
     )
     async def search(request: Request) -> Response:
-        """Find the nearest items to a text, to an item (JSON), or to a picture (form)."""
+        """Find the nearest items to a text or to an item (JSON), or to a picture (form)."""
         start = time.perf_counter()
         with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
@@ -70,14 +77,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _is_checked(options: SearchOptions) -> bool:
-    """Return whether options may name what the engine does not have, which is looked up after the query is encoded."""
+    """Return whether the options may name unknown labels, which are checked after the query is encoded."""
     return options.filter is not None or options.min_confidence is not None
 
 
 async def _begin(
     service: Service, body: schemas.SearchBody, wanted: SearchOptions | None, file: bytes | None
 ) -> tuple[dict[str, Any], SearchResult]:
-    """Return what was searched for, for the response, and its code; with hits, where they are ``wanted`` at once."""
+    """Return the query for the response and its code; also its hits if the options are ``wanted``."""
     searcher = service.searcher
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if not given or given[-2:] == ["id", "image"]:
@@ -113,3 +120,74 @@ async def _begin(
         return searcher.encode_picture(file, modality)
 
     return {"kind": "image"}, SearchResult(await service.in_thread("pictures", encode_picture))
+
+
+def add_state_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
+    async def engine(request: Request) -> Response:
+        """Return facts about the engine: items by modality, codes, limits, examples."""
+        duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
+        writable = service.settings.writable and client_of(request.scope).role >= Role.write
+        return json_response(await service.in_thread("items", _engine_info, service, duplicates, writable))
+
+    @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
+    async def health() -> Response:
+        """Return whether the service is alive; no token is needed."""
+        return json_response({"status": "ok"})
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={**error_responses(), 200: {"description": "Metrics.", "content": {"text/plain": {}}}},
+        tags=["state"],
+    )
+    async def metrics() -> Response:
+        """Return metrics in Prometheus's text format."""
+        sizes = await service.in_thread("items", service.engine.sizes)
+        return Response(service.metrics.text(sizes), headers={"Content-Type": METRICS_CONTENT_TYPE})
+
+    @app.get("/audit", response_model=schemas.AuditResponse, responses=error_responses(), tags=["state"])
+    async def audit(
+        limit: Annotated[int, Query(ge=1, le=MAX_AUDIT_LINES, description="The number of lines.")] = N_AUDIT_LINES,
+    ) -> Response:
+        """Return the last lines of the audit log. Needs a token with the role admin."""
+        return json_response({"lines": await service.in_thread("items", service.audit.tail, limit)})
+
+
+def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str, Any]:
+    engine, limits = service.engine, service.limits
+    engine.refresh()
+    labels = list(engine.labels())
+    sizes, reads = engine.sizes(), engine.reads
+    return {
+        "name": service.settings.name or engine.path.resolve().name,
+        "n_bits": engine.n_bits,
+        "model": engine.model_digest,
+        "items": sum(sizes.values()),
+        "method": engine.config["method"],
+        "codes": engine.config["codes"],
+        "paired": bool(type(engine.model).needs_pairs),
+        "modalities": {
+            name: {"items": sizes.get(name, 0), "query": own != "array", "reads": own} for name, own in reads.items()
+        },
+        "labels": labels[:MAX_LISTED_LABELS],
+        "examples": _examples(service, labels),
+        "options": [
+            name
+            for name in schemas.SearchFields.model_fields
+            if name != "min_confidence" or engine.confidence is not None
+        ],
+        "duplicates": duplicates,
+        "writable": writable,
+        "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
+    }
+
+
+def _examples(service: Service, labels: list[str]) -> list[str]:
+    """Return example searches: from the settings, the engine's configuration, or frequent labels."""
+    configured = service.engine.config.get("examples")
+    if service.settings.examples:
+        return list(service.settings.examples)
+    if isinstance(configured, list) and configured:
+        return [str(example) for example in configured]
+    return [label for label in labels if READABLE.fullmatch(label)][:N_EXAMPLES]
