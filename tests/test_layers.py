@@ -60,7 +60,6 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "distributed": [
         "cluster",
-        "feature_rows",
         "arrays",
     ],
     "encoders": [
