@@ -90,9 +90,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "provenance timing",
         "grid_inputs",
         "config",
-        "cells comparison measure",
+        "comparison measure",
         "results tuning",
-        "grid_report run",
+        "run",
     ],
     "index": [
         "interface kernels.dispatch kernels.dots",

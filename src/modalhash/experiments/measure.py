@@ -26,7 +26,7 @@ from modalhash.experiments.config import Scenario
 from modalhash.methods import registry
 
 if TYPE_CHECKING:
-    from modalhash.experiments.cells import Cell
+    from modalhash.experiments.config import Cell
     from modalhash.experiments.grid_inputs import Input
 
 RECALL = np.linspace(0, 1, 51)

@@ -81,7 +81,7 @@ MEASURING = "modalhash.experiments.measure"
 NOT_NUMERICAL = re.compile(
     r"modalhash(\.(cli|encoders|engine|index|serve|store)(\..*)?|\.core\.(files|imports|progress|typing)"
     r"|\.methods\.(persistence|registry)|\.evaluation\.(figures|significance|trec)"
-    r"|\.experiments\.(cells|config|inputs|provenance))?"
+    r"|\.experiments\.(config|grid_inputs|provenance))?"
 )
 """Modules that no number depends on, although numerical ones import them."""
 

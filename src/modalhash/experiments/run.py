@@ -26,8 +26,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from modalhash.data import Dataset
-from modalhash.experiments.cells import Cell, cells_of, unique
-from modalhash.experiments.config import Grid
+from modalhash.experiments.config import Cell, Grid, cells_of, unique
 from modalhash.experiments.grid_inputs import Input, describe
 from modalhash.experiments.measure import Loader, measure, parts_under, prepare
 from modalhash.experiments.provenance import THREADS
