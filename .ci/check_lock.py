@@ -37,7 +37,7 @@ def wanted(pyproject: str, extra: str = "dev") -> list[Requirement]:
 
 
 def problems(pyproject: str, lock: str) -> list[str]:
-    """Return what is wrong with a lock, by line of text."""
+    """Return the problems of a lock, one per line."""
     found, pins, ours, name = [], {}, set(), ""
     for line in lock.splitlines():
         if match := PIN.match(line):

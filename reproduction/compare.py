@@ -29,7 +29,7 @@ class ReportTable:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Columns and rows, without what the cells say."""
+        """Columns and rows, without the content of cells."""
         return self.columns, tuple(self.cells)
 
 
@@ -54,10 +54,10 @@ def read_tables(text: str) -> Iterator[ReportTable]:
 
 @dataclass
 class Difference:
-    """What two reports say differently."""
+    """Differences of two reports."""
 
     numbers: int = 0
-    """How many numbers both have."""
+    """Numbers in both."""
     equal: int = 0
     largest: float = 0.0
     """Among numbers that both have in the same cell."""

@@ -55,7 +55,7 @@ def times(study: Study, *, brief: bool = False) -> GroupedTable:
 
 
 def _whose_seconds(study: Study) -> str:
-    """Return the heading of published seconds: never of this machine, and often not of these data."""
+    """Return the heading of published seconds, which are from another machine and often other data."""
     if study.same:
         return "published — other machine"
     title = SOURCES[study.quotes].title
