@@ -44,7 +44,7 @@ def problems(pyproject: str, lock: str) -> list[str]:
             name = canonicalize_name(match["name"])
             pins.setdefault(name, []).append(Version(match["version"]))
         elif line and not line.lstrip().startswith("#"):
-            found.append(f"{line!r} is no pin")
+            found.append(f"{line!r} is not a pin")
         if re.search(r"://|@|(?<![\w.])/", line):
             found.append(f"{line!r} has an address or a path")
         if OURS.search(line):

@@ -40,7 +40,9 @@ def reproduce(
     datasets: Datasets = "",
     seeds: Seeds = None,
     jobs: Jobs = 2,
-    results: Annotated[Path, typer.Option(help="Folder of the results; a run goes on where it was.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of the results; an interrupted run is resumed.")] = Path(
+        "results"
+    ),
     report: Annotated[Path | None, typer.Option(help="Folder of the report; by default RESULTS/report.")] = None,
     root: Root = None,
     retry: Retry = False,

@@ -97,7 +97,7 @@ SOURCES: dict[str, Source] = {
         _papers("iapr-tc12-255", "IAPR TC-12"),
         Source(Input("wiki", "Wiki", catalog="wiki", modalities=PAIR), "stand-in"),
         Source(Input("mfeat", "Mfeat", catalog="mfeat", modalities=("pix", "fou")), "stand-in",
-               caution="pixels stand for images, Fourier coefficients for texts"),
+               caution="pixels represent images, Fourier coefficients texts"),
         Source(Input("openmoji", "OpenMoji", catalog="openmoji", modalities=PAIR), "stand-in"),
         _twin("mirflickr25k", "MIRFlickr-25K"),
         _twin("nuswide10", "NUS-WIDE"),

@@ -307,7 +307,7 @@ def what_is_absent(found: Evidence) -> list[Block]:
     if unmeasured:
         blocks.append(
             f"{unmeasured} cells of the full plan were not measured; `python -m reproduction` with this results "
-            "folder goes on."
+            "folder continues."
         )
     return blocks
 

@@ -108,7 +108,7 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
 
 
 def _general_notes(study: Study) -> list[str]:
-    notes = [f"Protocol: `{study.grid.protocol}` for learned codes, likewise for the others. {_chance(study)}"]
+    notes = [f"Protocol: `{study.grid.protocol}` for learned codes, and the same for the others. {_chance(study)}"]
     if len(study.papers) > 1:
         notes.append(
             "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
@@ -291,7 +291,7 @@ def head_to_head(
     return GroupedTable(
         experiment.paper,
         "AMSH against each row: comparisons (code length × direction) in which AMSH is significantly better · "
-        "cannot be told apart · is significantly worse.",
+        "does not differ significantly · is significantly worse.",
         "against",
         [kind for _, kind in columns],
         [("", rows)],

@@ -30,7 +30,7 @@ def single_sweep(study: Study, sweep: Sweep) -> GroupedTable:
         sweep.symbols[name],
         [f"{value:g}" for value in values],
         sections,
-        notes=[f"Protocol: `{study.grid.protocol}`, likewise for the other databases."],
+        notes=[f"Protocol: `{study.grid.protocol}`, and the same for the other databases."],
     )
 
 

@@ -304,7 +304,7 @@ def test_a_query_counts_once_with_its_mean_over_the_seeds(tmp_path):
     ("spoiled", "note"),
     [
         ({"kept": False}, "Not tested: GSPH; the results of GSPH have no average precision per query"),
-        ({"queries": "others"}, "Not tested: GSPH; no seed asked the same queries as AMSH"),
+        ({"queries": "others"}, "Not tested: GSPH; no seed has the same queries as AMSH"),
     ],
 )
 def test_a_row_that_cannot_be_tested_says_why(tmp_path, spoiled, note):

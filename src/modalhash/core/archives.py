@@ -395,5 +395,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if isinstance(error, NotImplementedError):
-        return f"compressed in a way that cannot be read here ({error}); pack it anew, or unpack it"
+        return f"compressed in a way that cannot be read here ({error}); pack it again, or unpack it"
     return f"damaged in the archive ({error})"

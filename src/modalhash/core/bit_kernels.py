@@ -37,8 +37,8 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             return numba.njit(cache=True, nogil=True, **options)(function)
         except RuntimeError:  # neither folder is writable, e.g. in a container
             warnings.warn(
-                "numba has no folder for compiled code, so every process compiles anew, for some seconds; "
-                "set NUMBA_CACHE_DIR to a folder that may be written",
+                "numba has no folder for compiled code, so every process compiles for some seconds; "
+                "set NUMBA_CACHE_DIR to a writable folder",
                 RuntimeWarning,
                 stacklevel=1,  # once, not for every kernel
             )

@@ -57,7 +57,7 @@ def read_config(
         raise error(f"{path} is truncated or not JSON: {problem}") from None
     own = config.get("kind") if isinstance(config, dict) else None
     if own != kind and str(own).startswith("modalhash "):
-        raise error(f"{path.parent} holds no {what}: it is a {own}, by its {path.name}")
+        raise error(f"{path.parent} holds no {what}: by its {path.name} it is a {own}")
     if own != kind:
         raise error(f"{path} was not written by modalhash (no 'kind': {kind!r} in it)")
     if not isinstance(config.get("format"), int) or config["format"] > format:
@@ -71,7 +71,7 @@ def read_config(
     except RecursionError:  # too deep to write, although it could be read
         own_digest = ""
     if expected != own_digest:
-        raise error(f"{path} was damaged or changed since modalhash wrote it: its digest is another. Copy it anew")
+        raise error(f"{path} was damaged or changed since modalhash wrote it: its digest differs. Copy it again")
     if lacking := sorted(set(required) - config.keys()):
         raise error(
             f"{path} lacks {', '.join(lacking)}: it is damaged, or an unreleased version of modalhash made it. Make it "

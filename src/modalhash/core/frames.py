@@ -197,7 +197,7 @@ def frame_matrix(native: Any, name: str) -> tuple[Matrix, Sequence[str]]:
         held = kinds.get(frame.kinds[wrong[0]], "no numbers")
         raise TypeError(
             f"{name!r}: column {wrong[0]!r} of {kind_of_frame(native)} holds {held}; expected features, which are "
-            f"numbers. Leave out what is none, e.g. frame[{[one for one in frame.columns if one not in wrong][:3]!r}]"
+            f"numbers. Select numeric columns, e.g. frame[{[one for one in frame.columns if one not in wrong][:3]!r}]"
         )
     if frame.is_column and frame.kinds[frame.columns[0]] == NUMBER:
         raise ValueError(

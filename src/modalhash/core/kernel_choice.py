@@ -79,7 +79,7 @@ def kernel_maps(
         check_choice(name, "kernel", (*known, "auto", None))
     automatic = [name for name in names if names[name] == "auto"]
     if automatic and Y is None:
-        raise ValueError("kernel='auto' chooses by labels, and there are none; name a kernel, e.g. kernel='rbf'")
+        raise ValueError("kernel='auto' needs labels; without them name a kernel, e.g. kernel='rbf'")
     labels = [sparse.csr_array(Y[name]) for name in automatic] if Y else []
     chosen = parallel_map(choose_kernel, [X[name] for name in automatic], labels, repeat(seed))
     names |= dict(zip(automatic, chosen, strict=True))

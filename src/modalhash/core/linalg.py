@@ -88,7 +88,7 @@ def ridged_cholesky(covariance: Array, ridge: float) -> Array:
     try:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        raise ValueError(f"features are linearly dependent and the ridge of CCA is {ridge:g}: take more") from None
+        raise ValueError(f"features are linearly dependent and the ridge of CCA is {ridge:g}: increase it") from None
 
 
 RANK_TOLERANCE = 1e-12

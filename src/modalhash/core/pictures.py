@@ -49,13 +49,13 @@ NO_PICTURE = "not a picture, or of a kind that Pillow cannot read"
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _FOREIGN = (
     (rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!doctype svg[^>]*>\s*)?<svg", "an SVG drawing; save it as PNG"),
-    (rb"\s*<(?:!doctype html|html|head|body)", "a web page, perhaps of a download that failed; fetch it again"),
+    (rb"\s*<(?:!doctype html|html|head|body)", "a web page, possibly of a failed download; fetch it again"),
     (rb"version https://git-lfs", "a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
     (rb"%PDF", "a PDF; save its pages as PNG or JPEG"),
     (rb"PK\x03\x04", "a zip archive or an office document"),
     (rb"\xff\x0a|\0\0\0\x0cJXL ", "a JPEG XL picture, which Pillow cannot read; save it as JPEG or PNG"),
     (rb"....ftyp|\x1a\x45\xdf\xa3|RIFF....AVI ", "a video; save a frame of it as JPEG or PNG"),
-    (rb"\0+$", "nothing but zeros; it was perhaps not copied to its end"),
+    (rb"\0+$", "only zeros; it may not be copied completely"),
 )
 """First bytes of files that cannot be read as pictures, and messages about them."""
 _RAW_START = re.compile(rb"II\*\0.{4}CR|....ftypcrx |FUJIFILMCCD-RAW|IIU\0|IIR[OS]|MMOR", re.DOTALL)
@@ -74,7 +74,7 @@ class SlowPictureError(PictureError):
     """A picture was not decoded in time."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
-        super().__init__(f"not decoded in {seconds:g} s; save it anew, without many passes (progressive scans)")
+        super().__init__(f"not decoded in {seconds:g} s; save it again, without many passes (progressive scans)")
 
 
 class TimedFile(io.RawIOBase):
@@ -117,7 +117,7 @@ def refusal(picture: Any, max_pixels: int = MAX_PIXELS) -> str | None:
     if max(width, height) > MAX_SIDE:
         return f"{width:,} × {height:,} pixels; a side may have at most {MAX_SIDE:,}. Cut it into pieces"
     if not width or not height:
-        return f"{width} × {height} pixels; there is nothing to see"
+        return f"{width} × {height} pixels; the picture is empty"
     return None
 
 
@@ -248,7 +248,7 @@ def _developed(raw: Any) -> Any:
 
     width, height = raw.sizes.width, raw.sizes.height
     if width * height > MAX_PIXELS:
-        raise PictureError(f"{width:,} × {height:,} pixels without a preview, which are too many")
+        raise PictureError(f"{width:,} × {height:,} pixels without a preview are too many")
     return Image.fromarray(raw.postprocess(half_size=True, use_camera_wb=True, output_bps=8))
 
 

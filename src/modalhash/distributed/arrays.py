@@ -55,7 +55,7 @@ def rows_of(X: Mapping[str, Any]) -> dict[str, RemoteItems]:
     if others := [name for name, values in X.items() if not is_dask(values)]:
         given = ", ".join(repr(name) for name in others)
         raise TypeError(
-            f"X has dask arrays, but {given} is none; pass all modalities as dask arrays, e.g. "
+            f"X has dask arrays, but {given} is not one; pass all modalities as dask arrays, e.g. "
             f"dask.array.from_array(X[{others[0]!r}], chunks=(10_000, -1)), or none"
         )
     arrays = {name: _checked_array(values, name) for name, values in X.items()}

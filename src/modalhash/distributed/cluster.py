@@ -44,12 +44,14 @@ class Cluster:
             self.client: Any = distributed.default_client()
         except ValueError:
             raise ClusterError(
-                "dask arrays were given, and there is no Dask client to work with. Make one before the fit: "
+                "dask arrays need a Dask client. Make one before the fit: "
                 "client = distributed.Client('tcp://scheduler:8786'), or distributed.Client() for workers on this "
                 "machine. To fit in this process instead, pass arrays: X['image'].compute()"
             ) from None
         if self.client.asynchronous:
-            raise ClusterError("the current Dask client is asynchronous; a fit needs distributed.Client(...) without")
+            raise ClusterError(
+                "the current Dask client is asynchronous; a fit needs a synchronous distributed.Client(...)"
+            )
 
     def workers(self) -> list[Worker]:
         """Return the current workers by address; wait up to :data:`PATIENCE` seconds for the first one."""

@@ -116,7 +116,7 @@ class Protocol:
         """Return the mean over the queries that count."""
         if not len(average_precisions):
             raise ValueError(
-                "no query has a relevant item in the database and empty='skip' leaves all of them out; "
+                "no query has a relevant item in the database and empty='skip' excludes all of them; "
                 "check that queries and database share their label columns"
             )
         total = float(np.sum(average_precisions, dtype=np.float64))

@@ -117,13 +117,13 @@ def _check_excluded(excluded: Any, n_queries: int, n_items: int) -> Array:
         return np.full(n_queries, -1)
     own = np.asarray(excluded)
     if own.shape != (n_queries,) or not np.issubdtype(own.dtype, np.integer):
-        raise ValueError(f"excluded: got {own.dtype} of shape {own.shape}; expected {n_queries} item numbers")
+        raise ValueError(f"excluded: got {own.dtype} of shape {own.shape}; expected {n_queries} row indices")
     if own.min() < -1 or own.max() >= n_items:
         raise ValueError(
-            f"excluded: goes from {own.min()} to {own.max()}; expected −1 to {n_items - 1}, an item's number"
+            f"excluded: values from {own.min()} to {own.max()}; expected −1 to {n_items - 1}, the rows of items"
         )
     if n_items == 1 and own.max() == 0:
-        raise ValueError("excluded: the only item of the database is left out; expected at least one more")
+        raise ValueError("excluded: the only item of the database is excluded; expected at least one more")
     return own.astype(np.int64)
 
 

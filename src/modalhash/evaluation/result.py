@@ -218,7 +218,9 @@ class Result:
 def compare(first: Result, second: Result, *, draws: int = 10_000, random_state: int = 0) -> Table:
     """Compare two methods on the same queries: difference of the mAP and its p-value, per direction."""
     if first.protocol != second.protocol:
-        raise ValueError(f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both alike")
+        raise ValueError(
+            f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both with the same protocol"
+        )
     if set(first.directions) != set(second.directions):
         raise ValueError(f"the directions differ: {list(first.directions)} and {list(second.directions)}")
     rows = []

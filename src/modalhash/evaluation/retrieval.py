@@ -187,7 +187,7 @@ def _learned(model: Any, Y: Any) -> Mapping[str, Codes]:
         if name in codes and len(codes[name]) != labels.shape[0]:
             raise ValueError(
                 f"database, {name!r}: {labels.shape[0]} label rows for {len(codes[name])} learned codes, which "
-                "belong to the training items: pass their labels, or take database='hashed' or 'unseen'"
+                "belong to the training items: pass their labels, or use database='hashed' or 'unseen'"
             )
     return codes
 
@@ -265,7 +265,7 @@ def _check_one_label(labels: tuple[Any, Any], names: tuple[str, str]) -> None:
         if (wrong := np.flatnonzero(counts != 1)).size:
             raise ValueError(
                 f"{name}: item {wrong[0]} has {int(counts[wrong[0]])} labels; relevance='same-class' needs "
-                "exactly one for every item. Take relevance='shared' for several labels"
+                "exactly one for every item. Use relevance='shared' for several labels"
             )
 
 

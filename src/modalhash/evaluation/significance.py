@@ -61,7 +61,7 @@ def bootstrap_interval(
     numbers = _clean(values, "values")
     numbers = numbers[~np.isnan(numbers)]
     if not len(numbers):
-        raise ValueError("values: no query counts; there is nothing to draw from")
+        raise ValueError("values: no query counts; the sample is empty")
     check_number(level, "level", positive=True)
     if level >= 1:
         raise ValueError(f"level is {level}; expected a number between 0 and 1, e.g. 0.95")
@@ -100,7 +100,7 @@ def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_s
         )
     draws = check_int(draws, "draws", at_least=1)
     if not np.array_equal(np.isnan(a), np.isnan(b)):
-        raise ValueError("the protocol leaves out different queries for the two; expected the same ones")
+        raise ValueError("the protocol excludes different queries for the two methods; expected the same")
     difference = (a - b)[~np.isnan(a)]
     if not len(difference):
         raise ValueError("no query counts; there is nothing to compare")

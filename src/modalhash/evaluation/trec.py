@@ -102,7 +102,7 @@ def _read_lines(path: str | Path, layout: str) -> Iterator[tuple[int, list[str]]
                 except UnicodeDecodeError:
                     raise ValueError(f"{path}, line {number}: not in UTF-8; save the file as UTF-8") from None
     except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: truncated or damaged after line {number} ({error}); copy it anew") from None
+        raise ValueError(f"{path}: truncated or damaged after line {number} ({error}); copy it again") from None
     if not number:
         raise ValueError(f"{path}: the file is empty; expected lines {layout!r}")
 
@@ -171,10 +171,7 @@ def _ids(query_ids: Any, database_ids: Any, ranking: Ranking) -> tuple[Array, Ar
         if len(np.unique(texts)) != n:
             raise ValueError(f"{name}_ids: some occur twice; every id must occur once")
         if bad := [text for text in texts.tolist() if text.split() != [text] or not _is_utf8(text)]:
-            raise ValueError(
-                f"{name}_ids: {bad[0]!r} is empty or has a space, by which the format separates, "
-                "or half of a UTF-16 pair"
-            )
+            raise ValueError(f"{name}_ids: {bad[0]!r} is empty, or has a space, which separates fields, or a surrogate")
         out.append(texts)
     return out[0], out[1]
 

@@ -327,8 +327,8 @@ def compare_methods(
                 parts, pairs = prepared(dataset, scenario, seed, test_share=test_share)
                 if pairs is None and needing:
                     raise ValueError(
-                        f"{needing[0]} learns from pairs, and the scenario {scenario!r} leaves none; "
-                        "take the scenario paired or semi_paired, or an unpaired method such as amsh"
+                        f"{needing[0]} learns from pairs, which the scenario {scenario!r} removes; "
+                        "choose the scenario paired or semi_paired, or an unpaired method such as amsh"
                     )
                 # all methods before the next seed, so that an invalid value is found early
                 for name in given:
@@ -414,7 +414,7 @@ def check_measurable(dataset: Dataset) -> None:
     """Raise ValueError for a data set without features or labels."""
     if not dataset.features:
         raise ValueError(
-            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine of such a file"
+            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine from such a file"
         )
     if not dataset.labels:
         raise ValueError("there are no labels, and without them nothing is relevant to a query")

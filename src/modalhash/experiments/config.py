@@ -64,7 +64,7 @@ def check_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = registry.get(method)().get_params(deep=False)
     for name in given:
         if name in SET_ELSEWHERE:
-            raise ValueError(f"{method}: {name} is set by {SET_ELSEWHERE[name]}; leave it out of the parameters")
+            raise ValueError(f"{method}: {name} is set by {SET_ELSEWHERE[name]}; remove it from the parameters")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}? It" if near else "; it"
@@ -265,7 +265,7 @@ KEYS = {
     "title": "a heading for the report",
     "datasets": "names of the catalog, or tables {name, file | twin | generated | catalog, options, ...}",
     "bits": "code lengths",
-    "seeds": "how many seeds, from 0",
+    "seeds": "number of seeds, counted from 0",
     "scenario": "paired, unpaired, semi_paired:0.5, unequal:0.2; +noisy_labels:0.1, +missing_labels:0.1",
     "scenarios": "several of them: every row is run in each",
     "protocol": "how to measure, as `modalhash evaluate --protocol` takes it",
@@ -372,7 +372,7 @@ def _check(grid: Grid, n_inputs: int) -> None:
         if dataset not in grid.inputs:
             raise ValueError(f"{dataset!r} is not among the data sets {', '.join(grid.inputs)}")
         if set(part.bits or ()) - set(grid.bits) or (part.seeds or 0) > grid.seeds:
-            raise ValueError(f"{dataset!r}: quick and full take a part of the grid, they do not add to it")
+            raise ValueError(f"{dataset!r}: quick and full select a part of the grid and cannot add to it")
         if unknown := set(part.rows or ()) - {row.label for row in grid.rows}:
             raise ValueError(f"{dataset!r}: no row has the label {', '.join(sorted(unknown))}")
 

@@ -196,7 +196,7 @@ def _resident(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"the system does not tell {name}")
+    raise ValueError(f"the system does not report {name}")
 
 
 class _Stages:

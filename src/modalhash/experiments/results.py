@@ -117,7 +117,7 @@ class Results:
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         if self._packed is not None:
-            raise ValueError(f"{self.path} is packed and only read; unpack it to go on measuring")
+            raise ValueError(f"{self.path} is packed and read-only; unpack it to continue measuring")
         write_atomically(self.path / name, _to_text(content).encode())
 
 
@@ -131,14 +131,14 @@ def _coarse(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _checked(content: Any, name: str, path: Path) -> Result:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path}: not a result of this version (format {FORMAT}); take another folder of results")
+        raise ValueError(f"{path}: not a result of this version (format {FORMAT}); use another folder of results")
     if name.startswith("datasets/"):
         if not isinstance(content.get("name"), str):
             raise ValueError(f"{path}: {name} does not name its data set; the file is damaged")
         return content
     configuration = content.get("configuration")
     if not isinstance(configuration, dict) or not isinstance(configuration.get("parameters"), dict):
-        raise ValueError(f"{path}: {name} is no cell with its configuration; the file is damaged")
+        raise ValueError(f"{path}: {name} is not a cell with its configuration; the file is damaged")
     for key in _COARSE:
         if not isinstance(configuration.get(key), str | int):
             raise ValueError(f"{path}: the configuration of {name} has no {key!r}; the file is damaged")
@@ -157,7 +157,7 @@ def pack(folder: str | Path, *, per_query: bool = True, only: Collection[str] | 
         cells = [path for path in cells if path.relative_to(folder / "cells").as_posix() in only]
     paths = [*sorted(folder.glob("datasets/*.json")), *cells]
     if not paths:
-        raise FileNotFoundError(f"{folder}: no results there")
+        raise FileNotFoundError(f"{folder}: no results")
     # a line per file: its name, a tab and its content
     texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
     if not per_query:
@@ -221,7 +221,7 @@ def _parsed(text: str, name: str, path: Path) -> Result:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged, or no results of modalhash ({error})") from error
+        raise ValueError(f"{path}: damaged, or not results of modalhash ({error})") from error
     return _checked(content, name, path)
 
 
@@ -563,7 +563,7 @@ def _why_not_tested(study: Study, row: RowName, reference: str) -> str:
     for name, results in ((reference, other), (row[0], own)):
         if not kept(results):
             return f"the results of {name} have no average precision per query (`per_query = false`, or packed so)"
-    return f"no seed asked the same queries as {reference}"
+    return f"no seed has the same queries as {reference}"
 
 
 def study_curves(study: Study) -> Curves:

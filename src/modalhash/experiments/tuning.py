@@ -132,7 +132,7 @@ def search_space(
     texts = {name: text for name, text in registry.info(method).space.items() if name not in fixed}
     check_parameters(method, changes or {})
     if both := sorted(set(changes or {}) & set(fixed)):
-        raise ValueError(f"{method}: {both[0]} is both fixed and to be searched; leave one of them out")
+        raise ValueError(f"{method}: {both[0]} is both fixed and searched; remove one of them")
     space = {}
     for name, text in (texts | dict(changes or {})).items():
         try:
@@ -141,7 +141,7 @@ def search_space(
             raise ValueError(f"{method}: the space of {name} is {error}") from None
     if not space:
         raise ValueError(
-            f"{method} names nothing to search; say what, e.g. --space {method}.ridge=log:1e-4:10. It has the "
+            f"{method} names nothing to search; add a space, e.g. --space {method}.ridge=log:1e-4:10. It has the "
             f"parameters {', '.join(registry.get(method)().get_params(deep=False))}"
         )
     return space
@@ -172,7 +172,7 @@ class Tuned:
             f"{known['protocol']}, {known['bits']} bits, {known['scenario']}; {known['folds']} folds of the training "
             f"items alone, seed {known['seed']}.",
             f"Mean over the folds: {self.score:.4f}; with the defaults {self.default_score:.4f}. Chosen by these "
-            "folds, so the first is optimistic: `modalhash evaluate` measures on queries that were not looked at.",
+            "folds, so the first is optimistic: `modalhash evaluate` measures on queries that were not used.",
         ]
 
 
@@ -300,7 +300,7 @@ class Tuning:
         """Return the results so far."""
         ended = self._ended()
         if not ended:
-            raise ValueError("no trial has ended yet; there is nothing to return")
+            raise ValueError("no trial has finished yet")
         best = self._study.best_trial
         default = next(trial.value for trial in ended if trial.user_attrs.get("defaults"))
         failed = sum("error" in trial.user_attrs for trial in ended)
@@ -357,15 +357,15 @@ def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:
         storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
         study = optuna.create_study(storage=storage, study_name=STUDY, direction="maximize", load_if_exists=True)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: damaged, or no study of modalhash ({error}); take another --study") from error
+        raise ValueError(f"{path}: damaged, or not a study of modalhash ({error}); use another --study") from error
     before = study.user_attrs.get("settings")
     if before is None:
         study.set_user_attr("settings", dict(settings))
     elif before != settings:
         known, asked = dict(before), dict(settings)
         different = [name for name in asked if known.get(name) != asked[name]]
-        shown = "; ".join(f"{name} is {asked[name]}, there it was {known.get(name)}" for name in different)
-        raise ValueError(f"{path} is a study of something else: {shown}. Take another --study, or remove the file")
+        shown = "; ".join(f"{name} is {asked[name]}, in the file {known.get(name)}" for name in different)
+        raise ValueError(f"{path} is a study with other settings: {shown}. Use another --study, or remove the file")
     return study
 
 
