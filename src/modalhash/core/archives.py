@@ -84,7 +84,6 @@ class ArchiveMember:
         return self._ask(lambda table: table.size(self.name))
 
     def is_file(self) -> bool:
-        """Return whether the archive and the member exist."""
         try:
             return self.size() >= 0
         except ArchiveError:
@@ -112,12 +111,10 @@ class ArchiveEntry:
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path has the suffix of a readable archive."""
     return os.fspath(path).lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def archive_stem(name: str) -> str:
-    """Return the name of an archive without its suffix."""
     return next((name[: -len(suffix)] for suffix in ARCHIVE_SUFFIXES if name.lower().endswith(suffix)), name)
 
 
@@ -187,7 +184,6 @@ class _Contents(Sequence[Any]):
         return len(self._items)
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return the content of one item, or such a sequence for a slice."""
         if isinstance(rows, slice):
             return _Contents(self._items[rows])
         item = self._items[rows]

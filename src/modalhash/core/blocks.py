@@ -126,11 +126,9 @@ class FeatureRows(ABC):
         """Subtract a row from the features held so far; the map must do so for all others."""
 
     def whole(self) -> Array:
-        """Return all rows as one array."""
         return self.map(_itself)
 
     def mean(self) -> Array:
-        """Return the column means, in float64."""
         return np.asarray(self.total(_column_sums) / self.n)
 
     def project(self, W: Array) -> Array:
@@ -296,7 +294,6 @@ class FeatureBlocks(FeatureRows):
 
     @property
     def cached(self) -> float:
-        """Return the fraction of the blocks that stay in memory."""
         return min(self._cacheable, len(self._slices)) / len(self._slices)
 
     def subtract(self, row: Array) -> None:

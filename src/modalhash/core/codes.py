@@ -40,7 +40,6 @@ def unpack(codes: Codes, n_bits: int) -> Array:
 
 
 def unpack_signs(codes: Codes, n_bits: int, dtype: type = np.float32) -> Array:
-    """Return the codes as ±1."""
     signs: Array = np.unpackbits(check_codes(codes, n_bits), axis=1, count=n_bits).astype(dtype)
     signs *= 2
     signs -= 1

@@ -58,7 +58,6 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
     n_features_in_: int
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the map. ``y`` is ignored."""
         self.fit_blocks(check_features({NAME: X})[NAME], memory_limit=1)
         return self
 
@@ -128,13 +127,11 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
             self.mean_ = mean
 
     def transform(self, X: Any) -> Array:
-        """Return the mapped rows as one dense array."""
         check_is_fitted(self)
         values = check_features({NAME: X}, expected={NAME: self.n_features_in_})[NAME]
         return self.map(values)
 
     def map(self, X: Matrix) -> Array:
-        """Return the mapped rows of checked input."""
         return self._compute(X, slice(0, X.shape[0]))
 
     @property
@@ -439,5 +436,4 @@ def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:
 
 
 def _distance_sum(rows: Matrix, kernel: AnchorKernel) -> float:
-    """Return the sum of the distances of rows to all anchors."""
     return float(np.sqrt(kernel._distances(kernel._prepared(rows, slice(None)))).sum(dtype=np.float64))

@@ -57,7 +57,7 @@ def read_config(
         raise error(f"{path} is truncated or not JSON: {problem}") from None
     own = config.get("kind") if isinstance(config, dict) else None
     if own != kind and str(own).startswith("modalhash "):
-        raise error(f"{path.parent} holds no {what}: by its {path.name} it is a {own}")
+        raise error(f"{path.parent} holds no {what}: it is a {own}, by its {path.name}")
     if own != kind:
         raise error(f"{path} was not written by modalhash (no 'kind': {kind!r} in it)")
     if not isinstance(config.get("format"), int) or config["format"] > format:
@@ -280,7 +280,6 @@ def _leftovers_of(target: Path) -> list[Path]:
 
 
 def _has_only_scratch(folder: Path) -> bool:
-    """Return whether a folder holds only entries of :func:`scratch_folder`."""
     return set(os.listdir(folder)) <= {"new", "old"}
 
 

@@ -86,7 +86,6 @@ class Frame:
         return list(self._names)
 
     def row(self, number: int) -> str:
-        """Return the name of a row for errors."""
         return name_row(self.native, number)
 
     def _series(self, name: str) -> Any:
@@ -141,7 +140,7 @@ class Frame:
         return values
 
     def _vectors(self, name: str, series: Any) -> Array:
-        rows = list(series.to_numpy()) if _is_polars(series) else series.to_list()
+        rows = list(series.to_numpy()) if series.implementation.is_polars() else series.to_list()
         width = None
         for number, cell in enumerate(rows):
             where = f"{self.what}: {self.row(number)}, column {name!r}"
@@ -226,10 +225,6 @@ def _pandas_sparse(native: Any) -> Any:
     if any(dtype.fill_value != 0 for dtype in dtypes):
         return native.sparse.to_dense().to_numpy()
     return native.sparse.to_coo().tocsr()
-
-
-def _is_polars(series: Any) -> bool:
-    return bool(series.implementation.is_polars())
 
 
 def _kind_of_cells(cells: list[Any]) -> str:

@@ -100,14 +100,12 @@ def choose_kernel(X: Matrix, Y: sparse.csr_array, seed: int) -> str:
     drawn = draw_by_key(keys ^ row_keys(Y[labelled], seed), SAMPLE)
     rows, folds = labelled[drawn], (keys[drawn] % np.uint64(FOLDS)).astype(int)  # copies of an item share a fold
     sample, labels = X[rows], Y[rows].astype(np.float32)
-    scores = [ranking_score(_kernel_features(sample, name, seed), labels, folds) for name in CANDIDATES]
+    scores = []
+    for name in CANDIDATES:
+        anchors = min(ANCHORS, sample.shape[0])
+        kernel = AnchorKernel(anchors, **KERNELS[name], bias=True, dtype="float32", random_state=seed)
+        scores.append(ranking_score(kernel.fit_blocks(sample).whole(), labels, folds))
     return CANDIDATES[int(np.argmax(scores))]
-
-
-def _kernel_features(sample: Matrix, name: str, seed: int) -> Array:
-    anchors = min(ANCHORS, sample.shape[0])
-    kernel = AnchorKernel(anchors, **KERNELS[name], bias=True, dtype="float32", random_state=seed)
-    return kernel.fit_blocks(sample).whole()
 
 
 def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:

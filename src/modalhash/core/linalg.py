@@ -30,11 +30,9 @@ class CentredFeatures:
             self._mean = np.zeros(self.width)
 
     def times(self, W: Array) -> Array:
-        """Return F W."""
         return np.asarray(self._X @ W - self._mean @ W)
 
     def transposed_times(self, T: Array) -> Array:
-        """Return FᵀT."""
         return np.asarray(self._X.T @ T - np.multiply.outer(self._mean, T.sum(axis=0)))
 
     def cross(self, other: CentredFeatures) -> Array:

@@ -186,7 +186,6 @@ def foreign_kind(head: bytes) -> str:
 
 
 def is_raw(head: bytes, name: str | None = None) -> bool:
-    """Return whether a file with this head or name is a RAW picture."""
     return _RAW_START.match(head) is not None or (name is not None and name.lower().endswith(RAW_SUFFIXES))
 
 
@@ -225,7 +224,6 @@ def open_raw(file: BinaryIO) -> Any:
 
 
 def _preview(rawpy: Any, raw: Any) -> Any:
-    """Return the camera's preview with its orientation, or None."""
     from PIL import Image
 
     try:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -147,7 +147,6 @@ class DaskItems(RemoteItems):
 
     @classmethod
     def of(cls, cluster: Cluster, array: Any, name: str) -> DaskItems:
-        """Check all rows on the workers."""
         n = array.shape[0]
         looked_at = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
         delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(checked_chunk)
@@ -181,7 +180,6 @@ class DaskItems(RemoteItems):
         return DaskItems(self._cluster, self._array, self.sample, self.largest, order)
 
     def placed(self, *, block_rows: int, run_rows: int | None = None) -> DaskGroups:
-        """Return the rows in groups of blocks, distributed over the workers and kept there."""
         runs = block_groups(self.shape[0], block_rows, run_rows)
         numbers = np.arange(self.shape[0]) if self._order is None else self._order
         extents = [slice(group[0].start, group[-1].stop) for run in runs for group in run]
@@ -250,7 +248,6 @@ class DaskGroups(PlacedRows):
         return assembled(self._cluster.results(pieces), places)
 
     def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> DaskParts:
-        """Return the features of the map, with a cache next to every group."""
         workers, owner = self._cluster.workers(), uuid4().hex
         raw = self.shape[0] * self.shape[1] * self.dtype.itemsize // len(workers)
         limits = [worker.memory_limit for worker in workers if worker.memory_limit]
@@ -285,12 +282,10 @@ def checked_chunk(chunk: Array, name: str, start: int, looked_at: Array) -> tupl
 
 
 def rows_taken(chunk: Array, rows: Array | slice) -> Array:
-    """Return these rows of a chunk as a copy."""
     return np.array(chunk[rows])
 
 
 def assembled(pieces: Sequence[Array], places: Sequence[Array | slice]) -> Array:
-    """Return the pieces as one array, each at its positions."""
     n = sum(len(piece) for piece in pieces)
     rows = np.empty((n, pieces[0].shape[1]), dtype=pieces[0].dtype)
     for piece, place in zip(pieces, places, strict=True):
@@ -304,7 +299,6 @@ def cache_beside(rows: Array, *arguments: Any) -> BlockCache:
 
 
 def _compact(numbers: Array) -> Array | slice:
-    """Consecutive numbers as a slice."""
     if len(numbers) == int(numbers[-1]) - int(numbers[0]) + 1 and np.all(np.diff(numbers) == 1):
         return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers
@@ -380,7 +374,7 @@ class BlockCache:
             return block
 
 
-def sum_of_part(
+def part_results(
     work: Callable[..., Any],
     slices: Sequence[slice],
     rows: Array,
@@ -388,30 +382,19 @@ def sum_of_part(
     feature_map: Any,
     per_item: Sequence[Array],
     shared: Sequence[Any],
-) -> Any:
+) -> Iterator[Any]:
+    """Yield the work's result for each block of a part."""
     shared = [own(value) for value in shared]
-    return ordered_sum(
-        work(cache.block(i, rows, where, feature_map), *(values[where] for values in per_item), *shared)
-        for i, where in enumerate(slices)
-    )
+    for i, where in enumerate(slices):
+        yield work(cache.block(i, rows, where, feature_map), *(values[where] for values in per_item), *shared)
 
 
-def rows_of_part(
-    work: Callable[..., Array],
-    slices: Sequence[slice],
-    rows: Array,
-    cache: BlockCache,
-    feature_map: Any,
-    per_item: Sequence[Array],
-    shared: Sequence[Any],
-) -> Array:
-    shared = [own(value) for value in shared]
-    return np.concatenate(
-        [
-            work(cache.block(i, rows, where, feature_map), *(values[where] for values in per_item), *shared)
-            for i, where in enumerate(slices)
-        ]
-    )
+def sum_of_part(*arguments: Any) -> Any:
+    return ordered_sum(part_results(*arguments))
+
+
+def rows_of_part(*arguments: Any) -> Array:
+    return np.concatenate(list(part_results(*arguments)))
 
 
 def own(value: Any) -> Any:
@@ -514,7 +497,6 @@ class DaskParts(FeatureRows):
     def _submit(
         self, function: Callable[..., Any], work: Callable[..., Any], per_item: Sequence[Array], shared: Sequence[Any]
     ) -> list[Any]:
-        """Return futures of the function's value for every part."""
         feature_map, common = self._feature_map(), [self._cluster.share(value) for value in shared]
         cut = [self._cut_to_parts(values) for values in per_item]
         return [

@@ -52,11 +52,10 @@ class Table:
             raise ValueError("a table without notes does not say what was measured; put the protocol there")
 
     def to_markdown(self) -> str:
-        """Return a GitHub pipe table."""
         cells = [[text.replace("|", "\\|") for text in row] for row in self._texts()]
         aligned = ["---" if self._is_text(j) else "---:" for j in range(len(self.columns))]
         lines = [f"**{self.title}**", ""]
-        lines += [_pipe(row) for row in (self.columns, aligned, *cells)]
+        lines += [f"| {' | '.join(row)} |" for row in (self.columns, aligned, *cells)]
         return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
 
     def to_latex(self) -> str:
@@ -87,7 +86,6 @@ class Table:
         return json.dumps({"title": self.title, "notes": list(self.notes), "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> Any:
-        """Return a :class:`rich.table.Table`."""
         from rich.markup import escape
         from rich.table import Table as RichTable
 
@@ -116,10 +114,6 @@ def _text(cell: Any) -> str:
 
 def _plain(cell: Any) -> Any:
     return asdict(cell) if is_dataclass(cell) and not isinstance(cell, type) else cell
-
-
-def _pipe(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +145,6 @@ class Direction:
         return f"{self.query}→{self.database}"
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, random_state: int = 0) -> tuple[float, float]:
-        """Return the bootstrap interval of the mAP over the queries."""
         low, high = bootstrap_interval(self.average_precision, level=level, draws=draws, random_state=random_state)
         # count_from scales the interval in the same way as the mean
         mean = float(np.nanmean(self.average_precision, dtype=np.float64))

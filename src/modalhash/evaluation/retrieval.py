@@ -41,7 +41,7 @@ def measure(
     for k in ranks:
         _check_depth(k, "at", n)
     radius = min(check_int(radius, "radius", at_least=0), ranking.histograms.shape[1] - 1)
-    each = _average_precision(ranking, protocol)
+    each = average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
     counted = protocol.counted(ranking.n_relevant)
     rank_curve = by_rank(ranking, ties=protocol.ties, empty=protocol.empty)
     radius_curve = by_radius(ranking, empty=protocol.empty)
@@ -69,10 +69,6 @@ def chance_level(ranking: Ranking, protocol: Protocol) -> float:
     random = replace(ranking, histograms=ranking.histograms.sum(axis=1, keepdims=True))
     each = average_precision(random, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
     return protocol.mean(each[protocol.counted(ranking.n_relevant)])
-
-
-def _average_precision(ranking: Ranking, protocol: Protocol) -> Array:
-    return average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
 
 
 def _check_depth(k: int | None, parameter: str, n: int) -> None:

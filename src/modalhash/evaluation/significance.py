@@ -37,7 +37,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Any) -> Spread:
-        """Return the spread of these numbers."""
         numbers = np.asarray(values, dtype=np.float64)
         if numbers.ndim != 1 or not len(numbers):
             raise ValueError(f"values have shape {numbers.shape}; expected at least one number per run")
@@ -212,7 +211,6 @@ def paired_tests(
 
 
 def describe_tests(reference: str, n_tests: int, of_what: str = "this table") -> str:
-    """Return the note that explains the arrows of a table."""
     return (
         f"↑ better, ↓ worse than {reference}: p < {SIGNIFICANT:g} in a two-sided paired randomisation test over "
         f"queries, {DRAWS} draws, corrected by Holm for the {n_tests} tests of {of_what}."

@@ -180,7 +180,6 @@ class MethodComparison:
         return float(np.mean(found)) if found else None
 
     def curves(self) -> Curves:
-        """Return the mean curves over the seeds."""
         found: Curves = {}
         directions = dict.fromkeys(run.direction for run in self.runs)
         lengths = dict.fromkeys(run.bits for run in self.runs)
@@ -207,7 +206,6 @@ class MethodComparison:
         return f"{len({run.seed for run in self.runs})} seed(s)"
 
     def _settings(self, databases: Sequence[str]) -> list[str]:
-        """Describe the measurement, one sentence per line."""
         sizes = {run.database: run for run in reversed(self.runs)}
         notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in databases]
         notes += [

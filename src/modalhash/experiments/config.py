@@ -344,7 +344,6 @@ def _scenarios(entry: dict[str, Any]) -> list[str]:
 
 
 def _rows(entry: dict[str, Any], scenarios: Sequence[str]) -> list[Row]:
-    """Return a row per scenario."""
     entry = dict(entry)
     own = _scenarios(entry) or scenarios
     parameters = {key: None if value == "none" else value for key, value in entry.pop("parameters", {}).items()}

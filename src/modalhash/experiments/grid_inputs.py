@@ -90,7 +90,6 @@ class Input:
         return dataset.only(*self.modalities) if self.modalities else dataset
 
     def how_to_get(self) -> str:
-        """Describe how to obtain the data set."""
         if self.how:
             return self.how
         if is_named(self.catalog):

@@ -44,7 +44,6 @@ class Loader:
         return with_split(self._load(name), seed=seed)
 
     def __call__(self, name: str, scenario: str, seed: int) -> tuple[SplitData, Any]:
-        """Return the parts of a data set under a scenario, and its pairs for ``fit``."""
         return self._parts(name, scenario, seed)
 
 

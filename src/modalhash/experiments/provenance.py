@@ -27,7 +27,6 @@ PACKAGES = ("modalhash", "numpy", "scipy", "scikit-learn", "numba")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Describe the environment of the calling process."""
     from threadpoolctl import threadpool_info
 
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]

@@ -10,7 +10,7 @@ import json
 import lzma
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -30,6 +30,8 @@ DATABASES = ("learned", "hashed", "unseen", "retrieval")
 Result = dict[str, Any]
 RowName = tuple[str, str, str]
 """Label, scenario and sweep."""
+TestedPlace = tuple[RowName, int, str, str]
+"""Row, bits, direction and database."""
 
 
 class Results:
@@ -69,7 +71,6 @@ class Results:
         return {facts["name"]: facts for facts in self._all("datasets/*.json")}
 
     def everything(self) -> Iterator[Result]:
-        """Iterate over the results of all cells of any configuration."""
         yield from self._all("cells/*/*.json")
 
     @cached_property
@@ -200,7 +201,6 @@ def _unpacked(content: bytes, path: Path) -> dict[str, Result]:
 
 
 def _lines(content: bytes) -> list[tuple[str, str]]:
-    """Return the names and contents of packed files."""
     try:
         lines = lzma.decompress(content).decode().split("\n")
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
@@ -251,7 +251,6 @@ class Study:
 
     @property
     def described(self) -> str:
-        """The title of the data set with its kind."""
         return f"{self.title} (data: {kind_of(self.facts)})"
 
     @cached_property
@@ -270,7 +269,6 @@ class Study:
 
     @cached_property
     def has_scenarios(self) -> bool:
-        """Whether the rows of tables have several scenarios."""
         return len({scenario for _, scenario, _ in self.shown}) > 1
 
     def name(self, row: RowName) -> str:
@@ -317,7 +315,6 @@ class Study:
         return self._by_row.get((label, scenario, sweep, bits), {})
 
     def of_row(self, row: RowName, bits: int) -> dict[int, Result]:
-        """Return the results of a row of :attr:`shown` by seed."""
         label, scenario, sweep = row
         return self.of(label, bits, sweep, scenario)
 
@@ -337,14 +334,12 @@ class Study:
     def spread(
         self, label: str, bits: int, direction: str, database: str, sweep: str = "", scenario: str = ""
     ) -> Spread | None:
-        """Return mean and deviation of the mAP over the seeds."""
         entries = self._entries(self.of(label, bits, sweep, scenario).values(), database, direction)
         return Spread.of([entry["map"] for entry in entries]) if entries else None
 
     def mean(
         self, label: str, bits: int, direction: str, database: str = "learned", sweep: str = "", scenario: str = ""
     ) -> float | None:
-        """Return the mean mAP over the seeds."""
         found = self.spread(label, bits, direction, database, sweep, scenario)
         return None if found is None else found.mean
 
@@ -354,7 +349,6 @@ class Study:
         return float(np.mean([entry["chance"] for entry in entries])) if entries else None
 
     def seconds(self, label: str, bits: int, scenario: str = "") -> Spread | None:
-        """Return the CPU seconds of a fit."""
         values = [result["seconds"]["cpu"] for result in self.of(label, bits, scenario=scenario).values()]
         return Spread.of(values) if values else None
 
@@ -397,33 +391,29 @@ class Study:
                  if "precision_at" in entry]  # fmt: skip
         return {int(n): float(np.mean([one[n] for one in found])) for n in (found[0] if found else ())}
 
-    def tests(self, reference: str, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
+    def tests(self, reference: str, *, draws: int = 10_000) -> dict[TestedPlace, PairedTest]:
         """Test every row against the one with the label ``reference``, by row, bits, direction and database.
 
         Rows are compared on the same queries with the same seeds.
         """
-        differences: dict[tuple[RowName, int, str, str], Array] = {}
-        for database in self.databases:
-            for direction in self.directions:
-                for bits in self.bits:
-                    for row in self.shown:
-                        difference = self._difference(row, reference, bits, direction, database)
-                        if difference is not None:
-                            differences[row, bits, direction, database] = difference
-        return paired_tests(differences, draws=draws)
+        return self._tests(lambda *place: reference, draws)
 
-    def tests_against_best(self, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
+    def tests_against_best(self, *, draws: int = 10_000) -> dict[TestedPlace, PairedTest]:
         """Test every row against the one with the highest mean of the same bits, direction and database."""
-        differences: dict[tuple[RowName, int, str, str], Array] = {}
-        for database in self.databases:
-            for direction in self.directions:
-                for bits in self.bits:
-                    means = {row: self._mean_of_row(row, bits, direction, database) for row in self.shown}
-                    best = max(means, key=lambda row: means[row])
-                    for row in self.shown:
-                        difference = self._difference(row, best[0], bits, direction, database)
-                        if difference is not None:
-                            differences[row, bits, direction, database] = difference
+
+        def best(*place: Any) -> str:
+            return max(self.shown, key=lambda row: self._mean_of_row(row, *place))[0]
+
+        return self._tests(best, draws)
+
+    def _tests(self, reference: Callable[[int, str, str], str], draws: int) -> dict[TestedPlace, PairedTest]:
+        differences: dict[TestedPlace, Array] = {}
+        for database, direction, bits in product(self.databases, self.directions, self.bits):
+            other = reference(bits, direction, database)
+            for row in self.shown:
+                difference = self._difference(row, other, bits, direction, database)
+                if difference is not None:
+                    differences[row, bits, direction, database] = difference
         return paired_tests(differences, draws=draws)
 
     def _mean_of_row(self, row: RowName, bits: int, direction: str, database: str) -> float:
@@ -514,7 +504,7 @@ def _marked(
     bits: int,
     direction: str,
     database: str,
-    tests: Mapping[tuple[RowName, int, str, str], PairedTest],
+    tests: Mapping[TestedPlace, PairedTest],
 ) -> Spread | None:
     label, scenario, sweep = row
     spread = study.spread(label, bits, direction, database, sweep, scenario)
@@ -566,23 +556,17 @@ def _why_not_tested(study: Study, row: RowName, reference: str) -> str:
     return f"no seed has the same queries as {reference}"
 
 
-def study_curves(study: Study) -> Curves:
-    """Return the mean curves over the seeds, without points of sweeps."""
-    found: Curves = {}
-    for database, direction, bits in product(DRAWN, study.directions, study.bits):
-        for row in study.shown:
-            curve = None if row[2] else study.curve(row[0], bits, direction, database, row[1])
-            if curve is not None:
-                found.setdefault((database, direction, bits), {})[study.name(row)] = curve
-    return found
-
-
 def curve_figure(study: Study, against: str = "", kind: str = "svg") -> bytes | None:
     """Return precision over recall as an svg, png or pdf file; None if no curves were stored.
 
     The thick line is the reference. Needs the extra ``plot``.
     """
-    curves = study_curves(study)
+    curves: Curves = {}
+    for database, direction, bits in product(DRAWN, study.directions, study.bits):
+        for label, scenario, sweep in study.shown:
+            curve = None if sweep else study.curve(label, bits, direction, database, scenario)
+            if curve is not None:
+                curves.setdefault((database, direction, bits), {})[study.name((label, scenario, sweep))] = curve
     if not curves:
         return None
     bold = next((study.name(row) for row in study.shown if row[0] == reference_of(study, against)), "")
@@ -618,7 +602,6 @@ def environments(results: Iterable[Result]) -> dict[str, int]:
 
 
 def _describe(environment: Mapping[str, Any]) -> str:
-    """Return machine, threads, versions and commit as one line."""
     versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
     threads = f"thread{'s' if environment['threads'] != 1 else ''}"
     if "blas" in environment:

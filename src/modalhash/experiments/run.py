@@ -25,13 +25,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from modalhash.data import Dataset
 from modalhash.experiments.config import Cell, Grid, cells_of, unique
 from modalhash.experiments.grid_inputs import Input, describe
 from modalhash.experiments.measure import Loader, measure, parts_under, prepare
 from modalhash.experiments.provenance import THREADS
 from modalhash.experiments.results import Results
-from modalhash.experiments.timing import Prepared, describe_work, growth_of, nearest_to_mean, time_small_fits
+from modalhash.experiments.timing import describe_work, growth_of, nearest_to_mean, time_small_fits
 
 
 @dataclass
@@ -221,7 +220,6 @@ class CellWorker:
         return result
 
     def stop(self) -> None:
-        """End the process."""
         self.process.terminate()
         self.process.join(5)
         if self.process.is_alive():
@@ -380,7 +378,6 @@ class _Timer:
         self._worker: CellWorker | None = None
 
     def __call__(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
-        """Return the expected seconds of a cell; None if its method failed."""
         self._worker = self._worker or CellWorker(self._inputs, self._root)
         try:
             return self._worker.time(cell, n_fits, n_methods)
@@ -397,14 +394,10 @@ class _Timer:
 def _time_cell(load: Loader, cell: Cell, n_fits: int, n_methods: int) -> float | None:
     with threadpool_limits(1):
         return time_small_fits(
-            partial(_prepare_sample, cell),
+            lambda dataset: prepare(cell, *parts_under(dataset, cell.scenario, cell.seed)),
             load.dataset(cell.dataset, cell.seed),
             method=cell.method,
             bits=cell.bits,
             n_fits=n_fits,
             n_methods=n_methods,
         )
-
-
-def _prepare_sample(cell: Cell, dataset: Dataset) -> Prepared:
-    return prepare(cell, *parts_under(dataset, cell.scenario, cell.seed))

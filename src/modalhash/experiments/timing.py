@@ -149,7 +149,6 @@ class _Stop(Exception):
 
 
 def _time_fit(prepare: Callable[[Dataset], Prepared], dataset: Dataset, limit: float) -> _Timed | None:
-    """Time a fit with its evaluation; None if it failed."""
     reports: list[float] = []
     share = 1.0
 

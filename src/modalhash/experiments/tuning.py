@@ -24,13 +24,7 @@ from modalhash.core.typing import Array
 from modalhash.core.validation import check_choice, check_int
 from modalhash.data import Dataset, SplitData, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
-from modalhash.experiments.comparison import (
-    SCENARIOS,
-    check_measurable,
-    make_model,
-    prepared,
-    split_by,
-)
+from modalhash.experiments.comparison import SCENARIOS, check_measurable, make_model, prepared, split_by
 from modalhash.experiments.config import check_parameters
 from modalhash.experiments.grid_inputs import digest_of
 from modalhash.experiments.timing import describe_work, time_small_fits
@@ -65,7 +59,6 @@ class Dimension:
 
     @classmethod
     def parse(cls, text: str) -> Dimension:
-        """Return the dimension that prints as ``text``."""
         expected = "expected e.g. log:1e-4:10, linear:0:1, int:1:20, logint:64:4096 or choice:rbf|none"
         kind, _, rest = text.partition(":")
         if kind not in KINDS or not rest:
@@ -95,7 +88,6 @@ class Dimension:
         return f"{self.kind}:{low}:{high}"
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
-        """Return the distribution of Optuna."""
         from optuna import distributions
 
         if self.kind == "choice":
@@ -297,7 +289,6 @@ class Tuning:
         return self.found()
 
     def found(self) -> Tuned:
-        """Return the results so far."""
         ended = self._ended()
         if not ended:
             raise ValueError("no trial has finished yet")
@@ -336,7 +327,6 @@ class Tuning:
         return make_model(self._cls, self.settings["bits"], self.settings["seed"], {**self._fixed, **parameters})
 
     def _held_out(self, ids: Array) -> Dataset:
-        """Return the training items with these ids as queries."""
         return replace(self._training, split=split_by(self._training, ids))
 
     def _apply_scenario(self, dataset: Dataset) -> tuple[SplitData, Any]:
