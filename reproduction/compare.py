@@ -98,8 +98,8 @@ def compare(old: str, new: str) -> Difference:
 
 def _match(table: ReportTable, others: list[ReportTable]) -> ReportTable | None:
     """Return the table with the same title; or the one with the same columns and rows whose title is the nearest."""
-    alike = [other for other in others if other.title == table.title or other.shape == table.shape]
-    return max(alike, key=lambda other: SequenceMatcher(None, other.title, table.title).ratio(), default=None)
+    same = [other for other in others if other.title == table.title or other.shape == table.shape]
+    return max(same, key=lambda other: SequenceMatcher(None, other.title, table.title).ratio(), default=None)
 
 
 def _number(text: str) -> float:

@@ -72,9 +72,9 @@ def read_config(
         own_digest = ""
     if expected != own_digest:
         raise error(f"{path} was damaged or changed since modalhash wrote it: its digest differs. Copy it again")
-    if lacking := sorted(set(required) - config.keys()):
+    if missing := sorted(set(required) - config.keys()):
         raise error(
-            f"{path} lacks {', '.join(lacking)}: it is damaged, or an unreleased version of modalhash made it. Make it "
+            f"{path} lacks {', '.join(missing)}: it is damaged, or an unreleased version of modalhash made it. Make it "
             "again"
         )
     return dict(config)

@@ -45,10 +45,10 @@ def install_line(extra: str) -> str:
         installed = distribution("modalhash")
     except PackageNotFoundError:  # run from its sources
         return f"pip install '.[{extra}]', in the folder of its sources"
-    noted = installed.read_text("direct_url.json")
-    if noted is None:
+    recorded = installed.read_text("direct_url.json")
+    if recorded is None:
         return f"pip install 'modalhash[{extra}]'"
-    origin = json.loads(noted)
+    origin = json.loads(recorded)
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not origin["url"].startswith("file:"):
         return f"pip install 'modalhash[{extra}] @ {origin['url']}'"

@@ -154,9 +154,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(p_values, kind="stable")
-    rising = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
+    ascending = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))
-    corrected[order] = np.minimum(np.maximum.accumulate(rising), 1.0) if len(rising) else rising
+    corrected[order] = np.minimum(np.maximum.accumulate(ascending), 1.0) if len(ascending) else ascending
     return [float(f"{p:.12g}") for p in corrected]
 
 

@@ -377,8 +377,8 @@ class Study:
         kept = [(queries, values) for queries, values in found if values is not None]
         if not kept:
             return None
-        alike = len({queries for queries, _ in kept}) == 1
-        return (np.mean if alike else np.concatenate)([values for _, values in kept], axis=0)
+        same = len({queries for queries, _ in kept}) == 1
+        return (np.mean if same else np.concatenate)([values for _, values in kept], axis=0)
 
     def _each_query(self, result: Result, database: str, direction: str) -> Array | None:
         entry = self.entry(result, database, direction)
