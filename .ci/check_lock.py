@@ -37,14 +37,14 @@ def wanted(pyproject: str, extra: str = "dev") -> list[Requirement]:
 
 
 def problems(pyproject: str, lock: str) -> list[str]:
-    """Return what is wrong with a lock, by line of text."""
+    """Return the problems of a lock, one per line."""
     found, pins, ours, name = [], {}, set(), ""
     for line in lock.splitlines():
         if match := PIN.match(line):
             name = canonicalize_name(match["name"])
             pins.setdefault(name, []).append(Version(match["version"]))
         elif line and not line.lstrip().startswith("#"):
-            found.append(f"{line!r} is no pin")
+            found.append(f"{line!r} is not a pin")
         if re.search(r"://|@|(?<![\w.])/", line):
             found.append(f"{line!r} has an address or a path")
         if OURS.search(line):

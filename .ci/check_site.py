@@ -23,7 +23,7 @@ KATEX = ("katex.min.js", "katex.min.css", "LICENSE")
 
 
 class Page(HTMLParser):
-    """What a page shows, loads and links to."""
+    """Texts, resources and links of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def is_elsewhere(link: str) -> bool:
 
 
 def check(site: Path) -> tuple[list[str], dict[str, list[str]]]:
-    """Return what is wrong with a site, and its links to other places with the pages that have them."""
+    """Return the problems of a site, and its external links with the pages that have them."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     problems: list[str] = []
     elsewhere: dict[str, list[str]] = {}
@@ -89,7 +89,7 @@ def check(site: Path) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def broken(site: Path, path: Path, link: str, pages: dict[Path, Page]) -> str | None:
-    """Return what is wrong with a link within the site."""
+    """Return the problem of a link within the site, if any."""
     address, anchor = urldefrag(link)
     if path.name == "404.html" and address.startswith("/"):
         target = site / address.lstrip("/")
@@ -106,7 +106,7 @@ def broken(site: Path, path: Path, link: str, pages: dict[Path, Page]) -> str | 
 
 
 def main() -> int:
-    """Check the site that is named, print its links to other places, and return the exit code."""
+    """Check a site, print its external links, and return the exit code."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
     problems, elsewhere = check(site)
     print(f"{len(elsewhere)} links leave the documentation; they were not followed:")

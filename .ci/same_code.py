@@ -1,4 +1,4 @@
-"""Check that a change of words changed no code: compare syntax trees without docstrings and comments.
+"""Check that only words changed, by comparing syntax trees without docstrings and comments.
 
     python .ci/same_code.py [--messages] [--base REVISION] [FILE ...]
 
@@ -24,7 +24,7 @@ def git(*words: str) -> str:
 
 
 class Bare(ast.NodeTransformer):
-    """Removes docstrings, the texts after attributes included, and collects texts that people read."""
+    """Removes docstrings, including those of attributes, and collects texts that users read."""
 
     def __init__(self, messages: bool) -> None:
         self.messages, self.texts = messages, []
@@ -58,7 +58,7 @@ def bare(source: str, messages: bool) -> tuple[str, list[str]]:
 
 
 def differences(path: str, base: str, messages: bool) -> Iterator[str]:
-    """Yield what changed in a file besides docstrings and comments."""
+    """Yield what changed in a file except docstrings and comments."""
     old, old_texts = bare(git("show", f"{base}:{path}"), messages)
     new, new_texts = bare((ROOT / path).read_text("utf-8"), messages)
     if old != new:

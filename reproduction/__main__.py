@@ -40,7 +40,9 @@ def reproduce(
     datasets: Datasets = "",
     seeds: Seeds = None,
     jobs: Jobs = 2,
-    results: Annotated[Path, typer.Option(help="Folder of the results; a run goes on where it was.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of the results; an interrupted run is resumed.")] = Path(
+        "results"
+    ),
     report: Annotated[Path | None, typer.Option(help="Folder of the report; by default RESULTS/report.")] = None,
     root: Root = None,
     retry: Retry = False,
@@ -56,7 +58,7 @@ def reproduce(
 ) -> None:
     """Measure the paper's tables and figures on the data that are here, and write the report.
 
-    Every result is a JSON file in the results folder; a run that was stopped goes on where it was.
+    Every result is a JSON file in the results folder; an interrupted run is resumed.
     Data that are absent are named, with how to get them.
     """
     from rich.console import Console
@@ -92,7 +94,7 @@ def reproduce(
 
 
 def show_list(console: Console, known: Mapping[str, Experiment]) -> None:
-    """Say what there is to reproduce."""
+    """List the experiments."""
     from rich.table import Table
 
     table = Table("name", "in the paper", "what", "data sets", "rows", box=None)
@@ -103,7 +105,7 @@ def show_list(console: Console, known: Mapping[str, Experiment]) -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one clear line and exit code 2, anything else a traceback."""
+    """Run the command line; a user error prints one line and exits with code 2."""
     try:
         with clean_stops():
             app(prog_name="python -m reproduction")

@@ -29,7 +29,7 @@ class ReportTable:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Columns and rows, without what the cells say."""
+        """Columns and rows, without the content of cells."""
         return self.columns, tuple(self.cells)
 
 
@@ -54,10 +54,10 @@ def read_tables(text: str) -> Iterator[ReportTable]:
 
 @dataclass
 class Difference:
-    """What two reports say differently."""
+    """Differences of two reports."""
 
     numbers: int = 0
-    """How many numbers both have."""
+    """Numbers in both."""
     equal: int = 0
     largest: float = 0.0
     """Among numbers that both have in the same cell."""
@@ -98,8 +98,8 @@ def compare(old: str, new: str) -> Difference:
 
 def _match(table: ReportTable, others: list[ReportTable]) -> ReportTable | None:
     """Return the table with the same title; or the one with the same columns and rows whose title is the nearest."""
-    alike = [other for other in others if other.title == table.title or other.shape == table.shape]
-    return max(alike, key=lambda other: SequenceMatcher(None, other.title, table.title).ratio(), default=None)
+    same = [other for other in others if other.title == table.title or other.shape == table.shape]
+    return max(same, key=lambda other: SequenceMatcher(None, other.title, table.title).ratio(), default=None)
 
 
 def _number(text: str) -> float:

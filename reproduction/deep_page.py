@@ -4,7 +4,7 @@
     modalhash experiment pack --no-per-query results/table6 reproduction/results/table6.json.xz
     python -m reproduction.deep_page
 
-What stands between the marks of the page is replaced, and the figures under docs/images are written.
+The text between the marks of the page is replaced, and the figures under docs/images are written.
 """
 
 from __future__ import annotations

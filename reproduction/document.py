@@ -1,4 +1,4 @@
-"""What a report is made of, and how it is written down: one Markdown document, figures as SVG files beside it."""
+"""Parts of a report, written as one Markdown document with its figures as SVG files next to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def signed(value: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell of a table: a number, what stands below it, a mark."""
+    """One cell of a table: a number, a line below it, a mark."""
 
     text: str = "–"
     below: str = ""
@@ -78,7 +78,7 @@ class GroupedTable:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing. The report shows the main ones; the others are on a page of their own."""
+    """A drawing. The report shows the main ones; the others are on a separate page."""
 
     name: str
     number: str
@@ -105,7 +105,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the results say about a claim, on one data set."""
+    """The verdict on a claim on one data set."""
 
     dataset: str
     verdict: str
@@ -155,7 +155,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report."""
+    """A complete report."""
 
     title: str
     subtitle: str
@@ -189,7 +189,7 @@ class Report:
         return "\n".join(lines).rstrip() + "\n"
 
     def more_figures(self) -> str:
-        """Return a page with the figures that the document leaves out."""
+        """Return a page with the figures that are not in the document."""
         lines = [f"# {self.title}: more figures", "", "The numbers are in [the report](../report.md).", ""]
         for figure in self.figures:
             if not figure.main:
@@ -198,7 +198,7 @@ class Report:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write ``report.md`` with its figures, and the other figures with a page of theirs under ``more/``.
+    """Write ``report.md`` with its figures, and the other figures with their page under ``more/``.
 
     Figures of an earlier report that this one does not have are removed.
     """

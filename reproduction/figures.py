@@ -1,4 +1,4 @@
-"""Figures: pure functions of what was gathered, as SVG; the same bytes for the same results."""
+"""Figures as SVG; the same results give the same bytes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GEOMETRY = {"d", "x", "y", "width", "height", "points", "transform"}
 
 @contextmanager
 def canvas(name: str, width: float, height: float) -> Iterator[tuple[Any, list[str]]]:
-    """Give a figure to draw on; the SVG is in the list afterwards."""
+    """Yield a figure to draw on; the SVG is in the list afterwards."""
     matplotlib = require("matplotlib", extra="plot", why="drawing the report's figures")
     module = require("matplotlib.figure", extra="plot", why="drawing the report's figures")
     out: list[str] = []
-    # the salt makes the ids inside a file follow from its name and content
+    # the salt makes the ids in a file depend only on its name and content
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = module.Figure(figsize=(width, height), layout="constrained")
         yield figure, out
@@ -215,7 +215,7 @@ def convergence(study: Study) -> Figure:
 
 
 def epochs(study: Study) -> Figure | None:
-    """Draw what networks learn, epoch by epoch; None where no row has any."""
+    """Draw the loss of networks over epochs; None if no row has one."""
     bits = min(study.bits)
     traces = {}
     for label in study.labels:

@@ -24,7 +24,7 @@ LITE0 = "photographs through EfficientNet-Lite0 (1,280 features), which is not t
 
 @dataclass(frozen=True)
 class Source:
-    """A data set, and what it has to do with the paper."""
+    """A data set, and its relation to the paper."""
 
     input: Input
     role: str
@@ -32,7 +32,7 @@ class Source:
     table1: Mapping[str, int] = field(default_factory=dict)
     """What the paper's data set has, by Table I."""
     quotes: str = ""
-    """The paper's data set whose published numbers may stand beside, headed as being of other data."""
+    """The paper's data set whose published numbers may be shown next to it, marked as other data."""
     caution: str = ""
 
     @property
@@ -42,28 +42,28 @@ class Source:
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Title of the data set."""
         return self.input.title
 
     @property
     def modalities(self) -> tuple[str, str]:
-        """What stands for the paper's images and texts."""
+        """What represents the paper's images and texts."""
         first, second = self.input.modalities
         return first, second
 
     @property
     def twin(self) -> bool:
-        """Whether only the time of a fit means something."""
+        """Whether only the time of a fit is meaningful."""
         return self.role == "twin"
 
     def statistics(self, facts: Mapping[str, Any]) -> dict[str, int]:
-        """Return the columns of Table I, of a data set as it was loaded."""
+        """Return the columns of Table I for a loaded data set."""
         widths = list(facts["features"].values())
         return {"total": facts["items"], "query": facts["queries"], "training": facts["training"], "image": widths[0],
                 "text": widths[1], "classes": facts["classes"]}  # fmt: skip
 
     def differs(self, facts: Mapping[str, Any]) -> list[str]:
-        """Return where a data set as it was loaded is not what Table I describes."""
+        """Return the differences of a loaded data set from Table I."""
         found = self.statistics(facts)
         return [
             f"{name} {found[name]:,} instead of {expected:,}"
@@ -97,7 +97,7 @@ SOURCES: dict[str, Source] = {
         _papers("iapr-tc12-255", "IAPR TC-12"),
         Source(Input("wiki", "Wiki", catalog="wiki", modalities=PAIR), "stand-in"),
         Source(Input("mfeat", "Mfeat", catalog="mfeat", modalities=("pix", "fou")), "stand-in",
-               caution="pixels stand for images, Fourier coefficients for texts"),
+               caution="pixels represent images, Fourier coefficients texts"),
         Source(Input("openmoji", "OpenMoji", catalog="openmoji", modalities=PAIR), "stand-in"),
         _twin("mirflickr25k", "MIRFlickr-25K"),
         _twin("nuswide10", "NUS-WIDE"),

@@ -1,4 +1,4 @@
-"""Experiments: one TOML file per table or figure of the paper, a grid with the published numbers beside it."""
+"""Experiments: one TOML file per table or figure of the paper, a grid with the published numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PaperRow:
     label: str
     method: str = ""
     quoted: bool = False
-    """Not run here: the published value is all there is."""
+    """Only the published value; not run here."""
     extra: bool = False
     """Not in the paper's table."""
     database: str = "learned"
@@ -90,7 +90,7 @@ def load_all(folder: Path = FOLDER) -> dict[str, Experiment]:
 
 
 def load(path: Path) -> Experiment:
-    """Read and check one file. Mistakes are named with the file."""
+    """Read and check one file; errors name the file."""
     try:
         return _experiment(tomllib.loads(path.read_text(encoding="utf-8")), path)
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:

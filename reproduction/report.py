@@ -1,4 +1,4 @@
-"""The report: what the results say about the paper, in the paper's order, with what a reader has to know first."""
+"""The report on the paper, in the paper's order, preceded by what a reader has to know."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def write_report(results: Results, experiments: Mapping[str, Experiment], folder
 
 
 def build(found: Evidence) -> Report:
-    """Put all sections together, from what was gathered and from nothing else."""
+    """Assemble all sections from the evidence."""
     verdicts = {
         name: {dataset: against_ours(study) for dataset, study in found.studies[name].items()}
         for name in ("table2", "table3", "table5")
@@ -96,7 +96,7 @@ def build(found: Evidence) -> Report:
 
 
 def summary(found: Evidence, said: Sequence[Claims]) -> list[tuple[str, str]]:
-    """Return the facts for the head of the page."""
+    """Return the facts at the top of the page."""
     results = found.cells
     good = [result for result in results if "error" not in result]
     days = sorted({datetime.fromtimestamp(r["started"], UTC).date().isoformat() for r in results if "started" in r})
@@ -146,7 +146,7 @@ def tally(said: Sequence[Claims]) -> GroupedTable:
 
 
 def in_short(said: Sequence[Claims]) -> list[str]:
-    """Say whom AMSH beats, a line per data set: what most readers came for."""
+    """Name the methods that AMSH beats, a line per data set."""
     beaten: dict[str, dict[str, list[str]]] = {}
     for group in said:
         for claim in group.claims:
@@ -164,7 +164,7 @@ def in_short(said: Sequence[Claims]) -> list[str]:
 
 
 def beyond(found: Evidence) -> Section:
-    """Show what learned database codes bring."""
+    """Show the effect of learned database codes."""
     blocks: list[Block] = [BEYOND]
     for name in ("table2", "table3"):
         complete = [s for s in found.studies[name].values() if {"learned", "hashed"} <= set(s.databases)]
@@ -229,7 +229,7 @@ def of_study(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: 
 def wins(
     by_dataset: Mapping[str, Mapping[Comparison, PairedTest]],
 ) -> dict[str, dict[tuple[str, str], tuple[int, int, int]]]:
-    """Count what AMSH wins, cannot be told apart in, and loses: by data set, then label and database."""
+    """Count the wins, ties and losses of AMSH by data set, then label and database."""
     found: dict[str, dict[tuple[str, str], tuple[int, int, int]]] = {}
     for dataset, verdicts in by_dataset.items():
         counts: dict[tuple[str, str], Counter[int]] = {}
@@ -270,7 +270,7 @@ def how_to_read(found: Evidence) -> list[Block]:
 
 
 def _gsph(found: Evidence) -> str:
-    """Say that GSPH gains nothing from pairs where its learned codes are searched, with the numbers where known."""
+    """Explain that pairs do not help GSPH with a learned database, with the numbers if known."""
     examples = []
     for study in found.studies["table3"].values():
         bits = 64 if 64 in study.bits else max(study.bits)
@@ -282,7 +282,7 @@ def _gsph(found: Evidence) -> str:
 
 
 def what_is_absent(found: Evidence) -> list[Block]:
-    """Name the data that are not here, with how to get them, and the cells that failed."""
+    """List missing data, with how to get them, and failed cells."""
     used = list(dict.fromkeys(name for e in found.experiments.values() for name in e.datasets))
     missing = [name for name in used if name not in found.facts]
     blocks: list[Block] = []
@@ -293,7 +293,7 @@ def what_is_absent(found: Evidence) -> list[Block]:
         ]
     else:
         blocks.append("All data are here.")
-    unique = {  # a cell of two tables failed once
+    unique = {  # a cell of two tables counts once
         (study.source.title, *point): error
         for studies in found.studies.values()
         for study in studies.values()
@@ -307,7 +307,7 @@ def what_is_absent(found: Evidence) -> list[Block]:
     if unmeasured:
         blocks.append(
             f"{unmeasured} cells of the full plan were not measured; `python -m reproduction` with this results "
-            "folder goes on."
+            "folder continues."
         )
     return blocks
 

@@ -1,4 +1,4 @@
-"""What the results hold of an experiment on a data set. Nothing is fitted from here on."""
+"""Results of an experiment on a data set; nothing is fitted here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Study(GridStudy):
 
     @property
     def source(self) -> Source:
-        """What the data set has to do with the paper."""
+        """The relation of the data set to the paper."""
         return SOURCES[self.dataset]
 
     @property
@@ -34,7 +34,7 @@ class Study(GridStudy):
 
     @property
     def quotes(self) -> str:
-        """The paper's data set whose numbers stand beside; "" for none."""
+        """The paper's data set whose numbers are shown as well; "" for none."""
         name = self.dataset if self.same else self.source.quotes
         return name if name in self.experiment.published else ""
 
@@ -61,11 +61,11 @@ class Study(GridStudy):
         return f"{first}→{second}" if task == "I2T" else f"{second}→{first}"
 
     def entry(self, result: dict[str, Any], database: str, direction: str) -> Mapping[str, Any] | None:
-        """Return what was measured for a task on one kind of database; None if it was not."""
+        """Return the measurements of a task on one kind of database, or None."""
         return super().entry(result, database, self.direction(direction))
 
     def supervised(self, label: str) -> bool:
-        """Whether the method of a row sees labels."""
+        """Whether the method of a row uses labels."""
         row = self.experiment.row(label)
         return row.quoted or info(row.method).supervised
 

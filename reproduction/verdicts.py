@@ -1,4 +1,4 @@
-"""Is a difference more than chance? The same queries, asked to two methods."""
+"""Significance of differences between two methods on the same queries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Comparison = tuple[str, int, str, str]
 
 
 def against_ours(study: Study, ours: str = OURS) -> dict[Comparison, PairedTest]:
-    """Compare every other row of a table with AMSH; the sign of a test is 1 where the other row is better."""
+    """Compare every other row of a table with AMSH; the sign of a test is 1 if the other row is better."""
     found = study.tests(ours, draws=DRAWS)
     return {(row[0], bits, task, database): test for (row, bits, task, database), test in found.items()}
 
 
 def level_with_best(study: Study) -> set[Comparison]:
-    """Return the cells that are not significantly below the best of their column, the best itself left out."""
+    """Return the cells that are not significantly below the best of their column, without the best itself."""
     found = study.tests_against_best(draws=DRAWS)
     return {(row[0], bits, task, database) for (row, bits, task, database), test in found.items() if test.sign == 0}

@@ -61,7 +61,6 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "distributed": [
         "cluster",
-        "feature_rows",
         "arrays",
     ],
     "encoders": [
@@ -92,9 +91,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "provenance timing",
         "grid_inputs",
         "config",
-        "cells comparison measure",
+        "comparison measure",
         "results tuning",
-        "grid_report run",
+        "run",
     ],
     "index": [
         "interface kernels kernels.dots",

@@ -43,7 +43,7 @@ def test_the_lock_of_this_repository_fits(problems):
     [
         ("h11==0.16.0", "h11==0.14.0", "0.14.0 is pinned, but h11>=0.16 wanted"),
         ("h11==0.16.0", "hyper==1", "h11>=0.16 is not pinned"),
-        ("h11==0.16.0", "h11>=0.16", "is no pin"),
+        ("h11==0.16.0", "h11>=0.16", "is not a pin"),
         ("h11==0.16.0", "h11 @ https://index.example/h11.whl", "has an address"),
         ("h11==0.16.0", "--find-links /srv/wheels\nh11==0.16.0", "has an address or a path"),
         ("numpy==2.4.6", "numpy==2.4.6\nscipy==1.17.1\n    # via modalhash (pyproject.toml)", "scipy is pinned for"),

@@ -1,4 +1,4 @@
-"""What section IV of the paper claims, and what the results say by written rules; a module per subject."""
+"""Claims of section IV of the paper, judged by written rules; a module per subject."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from reproduction.verdicts import Comparison
 PAPERS = "the paper's data"
 HOLDS, FAILS, UNJUDGED = "holds", "does not hold", "cannot be judged"
 BEATS = "AMSH beats "
-"""How a claim over a method of Tables II and III begins."""
+"""Beginning of a claim about a method of Tables II and III."""
 FLAT, DROP = 0.02, 0.05
 """mAP: no more than this is flat, more than that a drastic drop. The paper gives no numbers."""
 Verdicts = Mapping[str, Mapping[str, Mapping[Comparison, PairedTest]]]
 """Experiment → data set → comparison."""
 Rule = Callable[[Study], tuple[bool, str] | str | None]
-"""Whether a claim holds on a study, and the evidence; or why that cannot be told; None where data are too few."""
+"""Returns whether a claim holds on a study, with the evidence or why it cannot be judged; None for too few data."""
 
 
 def claim(statement: str, where: str, studies: Mapping[str, Study], rule: Rule, datasets: Sequence[str]) -> Claim:
-    """Apply a rule to every data set with results; where there is none, that is the finding."""
+    """Apply a rule to every data set with results; the absence of results is a finding, too."""
     findings = []
     for study in studies.values():
         found = rule(study)
@@ -48,7 +48,7 @@ def measured_with(study: Study, label: str, ours: str = OURS) -> list[tuple[int,
 
 
 def beats(label: str, verdicts: Mapping[str, Mapping[Comparison, PairedTest]]) -> Rule:
-    """AMSH's mean mAP is higher in every comparison, learned database; the evidence tells of the others, too."""
+    """AMSH's mean mAP is higher in every comparison with a learned database; the evidence covers the others."""
 
     def rule(study: Study) -> tuple[bool, str] | None:
         where = measured_with(study, label)

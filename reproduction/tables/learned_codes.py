@@ -1,4 +1,4 @@
-"""What the paper does not tell: how much of each method's mAP comes from learned database codes."""
+"""The part of each method's mAP that comes from learned database codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lost(study: Study, label: str, task: str, bits: int, kind: str) -> float | N
 
 
 def percent(share: float) -> str:
-    """Write a share, e.g. ``−7 %``, never a negative nought."""
+    """Format a fraction, e.g. ``−7 %``, without a negative zero."""
     return f"{round(100 * share) + 0:d} %".replace("-", "−")
 
 

@@ -45,9 +45,9 @@ def comparison(
     *,
     brief: bool = False,
 ) -> GroupedTable:
-    """Tabulate measured mAP by database, with published numbers and differences where these mean something.
+    """Tabulate measured mAP by database, with published numbers and differences where comparable.
 
-    ``level`` are the cells that cannot be told from the best of their column. ``brief`` leaves out the notes that the
+    ``level`` are the cells that do not differ from the best of their column. ``brief`` omits the notes that the
     first table of a section has.
     """
     experiment = study.experiment
@@ -82,7 +82,7 @@ def comparison(
 
 
 def seeds_of(study: Study) -> str:
-    """Say how many seeds there are; a fit that another table has with more seeds brings them along."""
+    """Describe the seeds; a fit shared with another table may have more of them."""
     counts = Counter((point.sweep, point.label, point.bits) for point in study.results)
     low, high = min(counts.values()), max(counts.values())
     if high == 1:
@@ -91,7 +91,7 @@ def seeds_of(study: Study) -> str:
 
 
 def notes_of(study: Study, *, brief: bool = False) -> list[str]:
-    """Say what was measured, how marks are to be read, and what the paper is silent on."""
+    """Describe the measurement, the marks, and what the paper does not state."""
     notes = [f"{_chance(study)} Protocol and marks as above."] if brief else _general_notes(study)
     if any(label_of(study.experiment, label).endswith(REIMPLEMENTED) for label in study.labels):
         notes.append(f"{REIMPLEMENTED} re-implementation: neither the authors' code nor the full text was at hand.")
@@ -108,7 +108,7 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
 
 
 def _general_notes(study: Study) -> list[str]:
-    notes = [f"Protocol: `{study.grid.protocol}` for learned codes, likewise for the others. {_chance(study)}"]
+    notes = [f"Protocol: `{study.grid.protocol}` for learned codes, and the same for the others. {_chance(study)}"]
     if len(study.papers) > 1:
         notes.append(
             "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
@@ -204,7 +204,7 @@ def differences(studies: Sequence[Study]) -> GroupedTable:
 
 
 def precision_at(study: Study) -> GroupedTable | None:
-    """Tabulate the share of relevant items among the first N, learned and unseen; None where it was not measured."""
+    """Tabulate the precision among the first N, learned and unseen; None if not measured."""
     bits = max(study.experiment.bits_drawn)
     databases = [database for database in ("learned", "unseen") if database in study.databases]
     measured = {
@@ -239,7 +239,7 @@ def precision_at(study: Study) -> GroupedTable | None:
 
 
 def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTable:
-    """Tabulate the paper's numbers for data that are not here, and nothing beside them."""
+    """Tabulate only the paper's numbers, for data that are missing here."""
     bits = list(experiment.published_bits)
     columns = [(dataset, n) for dataset in datasets for n in bits]
     sections = []
@@ -274,7 +274,7 @@ def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTabl
 def head_to_head(
     studies: Sequence[Study], wins: Mapping[str, Mapping[tuple[str, str], tuple[int, int, int]]]
 ) -> GroupedTable:
-    """Count, for each row, the comparisons that AMSH wins significantly, cannot be told apart in, and loses."""
+    """Count the significant wins, the ties and the losses of AMSH against each row."""
     experiment = studies[0].experiment
     columns = [(study, kind) for study in studies for kind in study.databases]
     rows = []
@@ -291,7 +291,7 @@ def head_to_head(
     return GroupedTable(
         experiment.paper,
         "AMSH against each row: comparisons (code length × direction) in which AMSH is significantly better · "
-        "cannot be told apart · is significantly worse.",
+        "does not differ significantly · is significantly worse.",
         "against",
         [kind for _, kind in columns],
         [("", rows)],

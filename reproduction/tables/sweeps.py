@@ -30,7 +30,7 @@ def single_sweep(study: Study, sweep: Sweep) -> GroupedTable:
         sweep.symbols[name],
         [f"{value:g}" for value in values],
         sections,
-        notes=[f"Protocol: `{study.grid.protocol}`, likewise for the other databases."],
+        notes=[f"Protocol: `{study.grid.protocol}`, and the same for the other databases."],
     )
 
 
@@ -67,7 +67,7 @@ def double_sweep(study: Study, sweep: Sweep) -> GroupedTable:
 
 
 def ratio_reading(study: Study, sweep: Sweep) -> str | None:
-    """Say what a map over two weights shows when it is read along its diagonals; None where it has holes."""
+    """Describe a map over two weights along its diagonals; None if values are missing."""
     (first, rows), (second, columns) = sweep.values.items()
     values = np.mean([surface(study, sweep, task) for task in TASKS], axis=0)
     if np.isnan(values).any():

@@ -38,7 +38,7 @@ def times(study: Study, *, brief: bool = False) -> GroupedTable:
     if study.source.twin:
         notes.insert(
             0,
-            "A twin has the paper's counts, widths and label frequencies, and synthetic content: it stands in "
+            "A twin has the paper's counts, widths and label frequencies, and synthetic content; it is used "
             "for times only. No mAP is measured on it.",
         )
     elif quoted and not study.same:
@@ -55,7 +55,7 @@ def times(study: Study, *, brief: bool = False) -> GroupedTable:
 
 
 def _whose_seconds(study: Study) -> str:
-    """Return the heading of published seconds: never of this machine, and often not of these data."""
+    """Return the heading of published seconds, which are from another machine and often other data."""
     if study.same:
         return "published — other machine"
     title = SOURCES[study.quotes].title

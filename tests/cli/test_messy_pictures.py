@@ -65,10 +65,10 @@ PICTURES = {  # name -> content, and the message: None if it is accepted
     "empty.jpg": (lambda: b"", "the file is empty (0 bytes)"),
     "cut.jpg": (lambda: saved("JPEG")[:700], "the file is truncated"),
     "notes.jpg": (lambda: b"dear diary", "not a picture, or of a kind that Pillow cannot read"),
-    "404.jpg": (lambda: b"<html>not found", "a web page, perhaps of a download that failed; fetch it again"),
+    "404.jpg": (lambda: b"<html>not found", "a web page, possibly of a failed download; fetch it again"),
     "drawing.png": (lambda: b"<svg xmlns='x'/>", "an SVG drawing; save it as PNG"),
     "paper.jpg": (lambda: b"%PDF-1.4", "a PDF; save its pages as PNG or JPEG"),
-    "zeros.jpg": (lambda: b"\0" * 900, "nothing but zeros; it was perhaps not copied to its end"),
+    "zeros.jpg": (lambda: b"\0" * 900, "only zeros; it may not be copied completely"),
     "huge.png": (huge_png, "pixels"),
 }
 

@@ -129,7 +129,7 @@ def test_maps_by_name():
         assert kernel_maps(data.X, None, kernel=name, n_anchors=20, seed=1)["image"].fit_transform(
             data.X["image"]
         ).shape == (80, 20)
-    with pytest.raises(ValueError, match="kernel='auto' chooses by labels, and there are none"):
+    with pytest.raises(ValueError, match="kernel='auto' needs labels"):
         kernel_maps(data.X, None, kernel="auto", n_anchors=20, seed=1)
     with pytest.raises(ValueError, match="kernel is 'poly'"):
         kernel_maps(data.X, data.Y, kernel="poly", n_anchors=20, seed=1)

@@ -278,5 +278,5 @@ def many_scans(n: int) -> bytes:
 def test_decoding_is_bounded_in_time(monkeypatch):
     assert read_picture(many_scans(2), size=64).shape == (64, 64, 3)
     monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", 0.1)
-    with pytest.raises(ItemError, match=r"not decoded in 0\.1 s; save it anew"):
+    with pytest.raises(ItemError, match=r"not decoded in 0\.1 s; save it again"):
         read_picture(many_scans(1500), size=64)

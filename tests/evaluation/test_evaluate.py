@@ -152,7 +152,7 @@ def test_excluded_items_are_as_if_absent(ties, cutoff):
         alone = rank(query_codes[q : q + 1], query_labels[q : q + 1], codes[keep], labels[keep])
         rules["cutoff"] = min(cutoff or 30, int(keep.sum()))
         assert got[q] == pytest.approx(average_precision(alone, **rules)[0], abs=1e-12)
-    with pytest.raises(ValueError, match="excluded: goes from 3 to 30"):
+    with pytest.raises(ValueError, match="excluded: values from 3 to 30"):
         rank(query_codes[:2], query_labels[:2], codes, labels, excluded=[3, 30])
 
 

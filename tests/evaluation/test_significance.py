@@ -113,7 +113,7 @@ def _scipy_p(pair):
     [
         (lambda: randomisation_test([1.0], [1.0, 2.0]), "1 and 2 queries"),
         (lambda: randomisation_test([], []), "at least one"),
-        (lambda: randomisation_test([1.0, np.nan], [1.0, 1.0]), "leaves out different queries"),
+        (lambda: randomisation_test([1.0, np.nan], [1.0, 1.0]), "excludes different queries"),
         (lambda: randomisation_test([np.nan], [np.nan]), "no query counts"),
         (lambda: bootstrap_interval([np.nan]), "no query counts"),
         (lambda: bootstrap_interval([[1.0]]), "one number per query"),

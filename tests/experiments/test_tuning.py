@@ -63,7 +63,7 @@ def test_a_space_is_changed_extended_and_fixed():
     assert {name: str(one) for name, one in space.items()} == {"ridge": "log:1.0:2.0"}
     assert list(search_space(METHOD)) == ["ridge"], "a class outside the package says what to search"
     for given, message in [
-        (("chance",), "chance names nothing to search; say what, e.g. --space chance"),
+        (("chance",), "chance names nothing to search; add a space, e.g. --space chance"),
         (("scm", {}, {"ridge": 1}), "names nothing to search"),
         (("scm", {"ridge": "log:1:2"}, {"ridge": 1}), "both fixed and to be searched"),
         (("scm", {"rigde": "log:1:2"}), "did you mean 'ridge'"),
@@ -138,13 +138,13 @@ def test_a_study_killed_while_it_writes_goes_on(data, tmp_path):
 def test_a_study_of_something_else_is_refused(data, tmp_path):
     path = tmp_path / "a.journal"
     Tuning(data, METHOD, path, n_bits=8).run(1)
-    with pytest.raises(ValueError, match=r"a\.journal is a study of something else: bits is 16, there it was 8"):
+    with pytest.raises(ValueError, match=r"a\.journal is a study with other settings: bits is 16, in the file 8"):
         Tuning(data, METHOD, path, n_bits=16)
     other = replace(data, features={name: values + 1 for name, values in data.features.items()})
-    with pytest.raises(ValueError, match="something else: training is"):
+    with pytest.raises(ValueError, match="other settings: training is"):
         Tuning(other, METHOD, path, n_bits=8)
     (tmp_path / "b.journal").write_text("hello\nworld\n")
-    with pytest.raises(ValueError, match="damaged, or no study of modalhash"):
+    with pytest.raises(ValueError, match="damaged, or not a study of modalhash"):
         Tuning(data, METHOD, tmp_path / "b.journal", n_bits=8)
 
 

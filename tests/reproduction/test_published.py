@@ -10,7 +10,7 @@ import pytest
 
 from modalhash.data import NAMED
 from modalhash.experiments import cells_of
-from modalhash.experiments.cells import resolved
+from modalhash.experiments.config import resolved
 from reproduction.paper_data import SOURCES
 from reproduction.published import FOLDER, choose, load, load_all
 

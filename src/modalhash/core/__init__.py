@@ -1,4 +1,4 @@
-"""What every other room builds on: codes, linear algebra, feature maps, row blocks, validation, files, threads."""
+"""Foundations of all other packages: codes, linear algebra, feature maps, row blocks, validation, files, threads."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""Files in zips and tars, read where they lie: nothing is unpacked, and what a member is called leads nowhere.
+"""Files in zip and tar archives, read without unpacking.
 
-A member is named as ``photos.zip!/red/1.jpg``. Archives may be of unknown origin: what a member may take is bounded,
-and so is what a compressed tar may grow to. The tables of contents of the archives used last are kept, because that of
-many thousand photos would otherwise be read anew for each of them.
+A member is named like ``photos.zip!/red/1.jpg``. Archives may be of unknown origin, so the size of a member and the
+growth of a compressed tar are limited, and member names are never used as paths. The tables of contents of the last
+archives used are cached, because reading that of many thousand photos for each of them would be slow.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-"""How archives are named that can be read."""
+"""Suffixes of readable archives."""
 OTHER_ARCHIVES = (".7z", ".rar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-"""How archives are named that cannot."""
+"""Suffixes of archives that cannot be read."""
 MAX_MEMBER_BYTES = 256 * 2**20
-"""Of a picture or any other file that is read into memory; a larger one is a problem."""
+"""Limit for a member that is read into memory."""
 LEAST_GROWTH, GROWTH_PER_BYTE = 2**30, 32
-"""What a compressed tar may grow to: a gigabyte, or 32 times its size. Photos hardly compress at all."""
-_KEPT = 8
-"""Tables of contents that are kept."""
+"""Limits of a compressed tar: 1 GiB, or 32 times its size; photos hardly compress."""
+_KEPT = 8  # tables of contents
 _MEMBER = re.compile(r"(.+?(?:\.zip|\.tar|\.tar\.gz|\.tgz))!/(.+)", re.IGNORECASE | re.DOTALL)
 _TAR_URL = re.compile(r"tar://(.+)::file://(.+)", re.DOTALL)
 _UTF8_NAME, _ENCRYPTED = 0x800, 0x1
@@ -41,19 +40,12 @@ _BROKEN = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError,
     ValueError,
 )  # fmt: skip
-"""What reading a broken archive raises, besides OSError."""
-
-
+"""Raised by reading a broken archive, in addition to OSError."""
 _T = TypeVar("_T")
 
 
 class ArchiveError(ValueError):
-    """An archive or a file in it cannot be read.
-
-    Attributes
-    ----------
-    reason : what is wrong, without the name of the file
-    """
+    """An archive or a member cannot be read; ``reason`` is the message without the name of the file."""
 
     def __init__(self, reason: str, where: object) -> None:
         super().__init__(f"{where}: {reason}")
@@ -61,7 +53,7 @@ class ArchiveError(ValueError):
 
 
 class MissingMemberError(ArchiveError):
-    """An archive is gone, or the file is not in it."""
+    """The archive or the member does not exist."""
 
 
 class Refusal(StrEnum):
@@ -79,21 +71,19 @@ class ArchiveMember:
 
     archive: Path
     name: str
-    """With ``/`` between folders."""
 
     def __str__(self) -> str:
         return f"{self.archive}!/{self.name}"
 
     def read(self) -> bytes:
-        """Return its content; ArchiveError says why it cannot be read."""
+        """Return the content; raise ArchiveError if it cannot be read."""
         return self._ask(lambda table: table.read(self.name))
 
     def size(self) -> int:
-        """Return the bytes that it has; ArchiveError as for :meth:`read`."""
+        """Return the size in bytes; raise ArchiveError like :meth:`read`."""
         return self._ask(lambda table: table.size(self.name))
 
     def is_file(self) -> bool:
-        """Return whether the archive is there, and the file in it."""
         try:
             return self.size() >= 0
         except ArchiveError:
@@ -114,24 +104,22 @@ class ArchiveMember:
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """A line of an archive's table of contents."""
+    """An entry of an archive's table of contents."""
 
     name: str
     refusal: Refusal | None = None
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is named like an archive that can be read."""
     return os.fspath(path).lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def archive_stem(name: str) -> str:
-    """Return the name of an archive without what says that it is one."""
     return next((name[: -len(suffix)] for suffix in ARCHIVE_SUFFIXES if name.lower().endswith(suffix)), name)
 
 
 def find_member(text: str) -> ArchiveMember | None:
-    """Return the member that a text names, or None if it names none, as a path does.
+    """Return the member that a text names, or None if it is not the name of a member.
 
     Examples
     --------
@@ -139,19 +127,16 @@ def find_member(text: str) -> ArchiveMember | None:
     'red/1.jpg'
     >>> find_member("photos/red/1.jpg")
     """
-    if found := _TAR_URL.fullmatch(text):  # in a tar that was given as a URL
+    if found := _TAR_URL.fullmatch(text):  # in a tar given as a URL
         return ArchiveMember(Path(found[2]), found[1])
     found = _MEMBER.fullmatch(text)
-    if found is None or os.path.exists(text):  # a folder may be called so
+    if found is None or os.path.exists(text):  # a folder may have this name
         return None
     return ArchiveMember(Path(found[1]), found[2])
 
 
 def archive_entries(path: Path) -> Iterator[ArchiveEntry]:
-    """Yield the files of an archive in its order, without hidden ones; ArchiveError if it is none.
-
-    An archive that is damaged later on raises it after the files before.
-    """
+    """Yield the visible files of an archive in order; raise ArchiveError where it is damaged."""
     try:
         contents = _contents(path)
     except (OSError, *_BROKEN) as error:
@@ -172,25 +157,25 @@ def archive_entries(path: Path) -> Iterator[ArchiveEntry]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a member is one that its owner has never seen: ``.DS_Store``, ``__MACOSX/…``."""
+    """Return whether a member is hidden, like ``.DS_Store`` or ``__MACOSX/…``."""
     parts = name.split("/")
     return parts[0] == "__MACOSX" or any(part.startswith(".") and part not in (".", "..") for part in parts)
 
 
 def leads_out(name: str) -> bool:
-    """Return whether a member's name would leave the folder that the archive were unpacked in."""
+    """Return whether a member's name would leave the folder that the archive is unpacked in."""
     return name.startswith("/") or ".." in name.split("/") or re.match(r"[A-Za-z]:", name) is not None
 
 
 def read_members(items: Any) -> Any:
-    """Return items as encoders take them: members of archives as their bytes, read when they are asked for."""
+    """Return items as encoders take them: members of archives become bytes, read on access."""
     if isinstance(items, list) and any(isinstance(item, ArchiveMember) for item in items):
         return _Contents(items)
     return items
 
 
 class _Contents(Sequence[Any]):
-    """Items of which members of archives are bytes; one is in memory at a time, as long as nobody keeps them."""
+    """Items with members of archives as bytes, each read on access and not kept."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = items
@@ -199,19 +184,15 @@ class _Contents(Sequence[Any]):
         return len(self._items)
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return the content of one item, or a sequence like this for a slice."""
         if isinstance(rows, slice):
             return _Contents(self._items[rows])
         item = self._items[rows]
         return item.read() if isinstance(item, ArchiveMember) else item
 
 
-# -- tables of contents
-
-
 class _Table(Protocol):
     damage: str | None
-    """What is wrong with the archive after the members that it lists."""
+    """Problem after the listed members, if any."""
 
     def entries(self) -> Iterator[tuple[str, Refusal | None]]: ...
 
@@ -221,9 +202,8 @@ class _Table(Protocol):
 
 
 def _contents(path: Path) -> _Table:
-    """Return the table of contents of an archive as it is now."""
     status = path.stat()
-    # the process, because an open file that is inherited has one position for both
+    # the process is part of the key because an inherited open file shares its position
     return _open_archive(path, status.st_mtime_ns, status.st_size, status.st_ino, os.getpid())
 
 
@@ -263,7 +243,7 @@ class _Zip:
         if info.flag_bits & _ENCRYPTED:
             raise ArchiveError(Refusal.ENCRYPTED, name)
         _check_size(info.file_size, name)
-        with self._zip.open(info) as file:  # which gives no more than the size that the table says
+        with self._zip.open(info) as file:  # never returns more than file_size bytes
             return file.read()
 
     def size(self, name: str) -> int:
@@ -271,7 +251,7 @@ class _Zip:
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """Return a member's name; some programs write UTF-8 and do not say so, and some write backslashes."""
+    """Return a member's name; some programs write UTF-8 without the flag, and some write backslashes."""
     name = info.filename
     if not info.flag_bits & _UTF8_NAME and not name.isascii():
         with suppress(UnicodeError):
@@ -329,12 +309,12 @@ class _Tar:
 
 
 class _CompressedTar(_Tar):
-    """A tar that can only be read forwards; one open file goes on where it was, and starts anew to go back."""
+    """A tar that can only be read forwards; one open file is shared, and restarted to go back."""
 
     def __init__(self, path: Path, n_bytes: int) -> None:
         self._most = max(LEAST_GROWTH, GROWTH_PER_BYTE * n_bytes)
         super().__init__(path)
-        self._open = gzip.open(path, "rb")  # noqa: SIM115 - it stays open as long as this is kept
+        self._open = gzip.open(path, "rb")  # noqa: SIM115 - stays open with this object
         self._lock = threading.Lock()
 
     def _file(self) -> BinaryIO:
@@ -347,7 +327,7 @@ class _CompressedTar(_Tar):
 
 
 class _Bounded:
-    """A decompressed file that may not grow to more than so many bytes."""
+    """A decompressed file that must not grow beyond ``most`` bytes."""
 
     def __init__(self, file: Any, most: int) -> None:
         self._file, self._most = file, most
@@ -376,12 +356,7 @@ class _Bounded:
 
 
 def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Yield the members of a tar in order, keeping none of them; ArchiveError where it is damaged, or no tar.
-
-    Parameters
-    ----------
-    file : open, able to seek
-    """
+    """Yield the members of a seekable tar in order; raise ArchiveError where it is damaged."""
     n_members = 0
     try:
         tar = tarfile.TarFile(fileobj=file, mode="r")
@@ -389,12 +364,12 @@ def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         raise ArchiveError(f"not a tar ({error})", "the archive") from None
     try:
         while (member := tar.next()) is not None:
-            vars(tar)["members"].clear()  # it would keep all that came before
+            vars(tar)["members"].clear()  # it would keep all previous members
             n_members += 1
             yield tar, member
-        file.seek(tar.offset)  # of the block that tarfile took for the end, whatever it is
+        file.seek(tar.offset)  # of the block that tarfile took for the end
         damaged = any(file.read(tarfile.BLOCKSIZE))
-    except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile):  # other errors are no fault of the tar
+    except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile):  # other errors are not caused by the tar
         damaged = True
     if damaged:
         reason = f"the tar is damaged or cut off after {n_members:,} members; what follows is lost"
@@ -402,7 +377,6 @@ def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
 
 
 def too_large(size: int, most: int) -> str:
-    """Say that a file is too large."""
     return f"{size:,} bytes, more than the limit of {most:,}"
 
 
@@ -417,5 +391,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if isinstance(error, NotImplementedError):
-        return f"compressed in a way that cannot be read here ({error}); pack it anew, or unpack it"
+        return f"compressed in a way that cannot be read here ({error}); pack it again, or unpack it"
     return f"damaged in the archive ({error})"

@@ -1,8 +1,8 @@
-"""Compiled kernels over packed codes; popcount lives here and nowhere else.
+"""Compiled kernels over packed codes; the only module that counts bits.
 
-Importing this module loads numba, so others import it inside the functions that need it.
-Loops run over slices (``row = a[i]``), never over ``a[s + i]``: an offset index keeps numba's
-wrap-around check and costs the vectorised popcount.
+Importing this module loads numba, so other modules import it inside the functions that need it. Loops run over slices
+(``row = a[i]``), never over ``a[s + i]``, because an offset index keeps numba's wrap-around check and prevents the
+vectorised popcount.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from modalhash.core.typing import Array
 intrinsic: Any = extending.intrinsic  # numba's own annotations do not describe what its decorators return
 FEATURES: str = getattr(numba.config, "CPU_FEATURES", None) or llvm.get_host_cpu_features().flatten()
 VECTOR_POPCOUNT = "+avx512vpopcntdq" in FEATURES.split(",")
-"""Whether kernels are compiled for a processor that counts the bits of several words in one instruction."""
+"""Whether the processor can count the bits of several words in one instruction."""
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile as ``numba.njit`` does, free of the interpreter's lock, and cache the machine code on disk if possible.
+    """Compile like ``numba.njit``, without the GIL, and cache the machine code on disk if possible.
 
-    numba caches it beside the module, or in the user's cache folder if that may not be written, or in
-    ``NUMBA_CACHE_DIR``. It looks at the age of the module alone: a kernel from another module that a kernel
-    calls is not compiled anew when only that one was edited.
+    numba caches next to the module, in the user's cache folder if that is not writable, or in ``NUMBA_CACHE_DIR``. It
+    checks only the age of the kernel's own module: editing a kernel that it calls in another module does not recompile
+    it.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:  # neither folder may be written, e.g. in a container
+        except RuntimeError:  # neither folder is writable, e.g. in a container
             warnings.warn(
-                "numba has no folder for compiled code, so every process compiles anew, for some seconds; "
-                "set NUMBA_CACHE_DIR to a folder that may be written",
+                "numba has no folder for compiled code, so every process compiles for some seconds; "
+                "set NUMBA_CACHE_DIR to a writable folder",
                 RuntimeWarning,
                 stacklevel=1,  # once, not for every kernel
             )
@@ -59,7 +59,7 @@ def popcount(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
-    """Ask for the cache line ``offset`` bytes from the start of an array, which may lie beyond its end."""
+    """Prefetch the cache line ``offset`` bytes from the start of an array; it may be beyond the end."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -89,17 +89,16 @@ def hamming(a: Array, b: Array) -> Array:
     return out
 
 
-BLOCK = 4096  # database items at a time: two blocks of words and one of buckets stay in the cache
-TILE = 16  # queries that scan a block before the next one is fetched
+BLOCK = 4096  # items per block; two blocks of words and one of buckets fit in the cache
+TILE = 16  # queries that scan a block while it is in the cache
 
 
 @compiled()
 def buckets(code: Array, label: Array, codes: Array, labels: Array, start: int, shared: Array, out: Array) -> None:
-    """Write ``2 · distance + (shares a label)`` to one query for each item of the block at ``start``.
+    """Write ``2 · distance + (shares a label)`` for each item of the block at ``start``, for one query.
 
-    ``codes`` and ``labels`` are ``(words, items)``, so that every loop runs over neighbours and
-    becomes vector instructions; ``shared`` is scratch space. The common cases, labels of one word and
-    codes of one or two, take a single loop.
+    ``codes`` and ``labels`` are ``(words, items)``, so that every loop runs over neighbours and is vectorised;
+    ``shared`` is scratch space. Labels of one word with codes of one or two words take a single loop.
     """
     zero, one = np.uint64(0), np.uint64(1)
     stop = start + out.shape[0]
@@ -132,8 +131,8 @@ def buckets(code: Array, label: Array, codes: Array, labels: Array, start: int, 
 def count(values: Array, counts: Array) -> None:
     """Add a histogram of ``values`` to the four rows of ``counts``.
 
-    Neighbours often fall into the same bucket, and an increment that waits for the last one costs
-    more than the addition: four rows in turn keep them apart.
+    Neighbours often fall into the same bucket, and an increment would wait for the previous one; using the four rows
+    in turn avoids that.
     """
     counts_0, counts_1, counts_2, counts_3 = counts[0], counts[1], counts[2], counts[3]
     whole = values.shape[0] // 4 * 4
@@ -182,7 +181,7 @@ def forget(
     labels: Array,
     excluded: Array,
 ) -> None:
-    """Take one item (its column, or −1 for none) per query out of its histogram, in place."""
+    """Subtract one item (its column, or −1 for none) per query from its histogram, in place."""
     for q in range(query_codes.shape[0]):
         item = excluded[q]
         if item < 0:
@@ -203,12 +202,12 @@ LOW = np.uint64(2**32 - 1)
 
 @compiled()
 def rank_relevant(values: Array, before: Array, out: Array) -> Any:
-    """Write the ranks of a block's relevant items, with the number of relevant ones up to each; return how many.
+    """Write the ranks of a block's relevant items, with the number of relevant ones up to each; return their number.
 
-    ``values`` are buckets. ``before`` has, for each distance, how many items rank before its next one, and in the lower
-    half of the word how many of those are relevant; ``out`` gets such words, the item itself included. Every
-    item is written there and overwritten by the next unless it is relevant: that cannot be predicted, so
-    a branch would often be mispredicted.
+    ``values`` are buckets. ``before`` has, for each distance, the number of items that rank before its next one, and in
+    the lower half of the word how many of those are relevant; ``out`` gets such words, including the item itself. Every
+    item is written and then overwritten by the next unless it is relevant, which avoids a branch that would often be
+    mispredicted.
     """
     one = np.uint64(1)
     n_relevant = np.uint64(0)
@@ -233,24 +232,23 @@ def stable_ranks(
     cutoff: int,
     depth: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """Rank the relevant items where ties keep the order of the database, without a sort.
+    """Rank the relevant items with ties in the order of the database, without a sort.
 
-    ``groups`` are the histograms: they say at which rank a distance begins, so one more scan of
-    the database gives each item its rank; ``excluded`` is as in :func:`forget`. Returns, per query,
-    the sum of the precisions at the relevant items and their number, both up to rank ``cutoff``; and
-    summed over the queries, at each rank up to ``depth``, the relevant items and the share of its
-    query's relevant items that each is.
+    ``groups`` are the histograms, which give the rank at which each distance begins, so one more scan of the database
+    yields the rank of each item; ``excluded`` is as in :func:`forget`. Returns, per query, the sum of the precisions at
+    the relevant items and their number, both up to rank ``cutoff``; and for each rank up to ``depth``, summed over the
+    queries, the number of relevant items and their fraction of the query's relevant items.
     """
     n_queries, n_items, n_distances = query_codes.shape[0], codes.shape[1], groups.shape[1]
     precisions = np.zeros(n_queries)
     hits = np.zeros(n_queries, np.int64)
-    workers = min(8, n_queries)  # a fixed number: the sums do not depend on the machine
+    workers = min(8, n_queries)  # fixed, so that the sums do not depend on the machine
     relevant = np.zeros((workers, depth))
     shares = np.zeros((workers, depth))
     for worker in prange(workers):
         values = np.empty(BLOCK, np.uint16)
-        scratch = np.empty(BLOCK + 1, np.uint64)  # also for what comes after the last relevant item
-        before = np.empty(n_distances + 1, np.uint64)  # the last is where the excluded item goes
+        scratch = np.empty(BLOCK + 1, np.uint64)  # one more for the word after the last relevant item
+        before = np.empty(n_distances + 1, np.uint64)  # the last is for the excluded item
         ratios = np.empty(BLOCK)
         for q in range(worker, n_queries, workers):
             n_before = n_relevant = 0
@@ -285,10 +283,10 @@ def stable_ranks(
 
 @compiled()
 def number_codes(codes: Array, most: int, table: Array, firsts: Array, numbers: Array) -> int:
-    """Number the distinct rows of ``codes`` (n, words) in the order they come, and return how many there are.
+    """Number the distinct rows of ``codes`` (n, words) in order of appearance and return how many there are.
 
     Returns −1 as soon as there are more than ``most``. ``numbers`` gets the number of each row, ``firsts`` the first
-    row of each number. ``table`` is a hash table of −1, a power of two long and more than ``most``.
+    row of each number. ``table`` is a hash table filled with −1; its length is a power of two above ``most``.
     """
     mask = np.uint64(table.shape[0] - 1)
     n_words = codes.shape[1]
@@ -322,9 +320,9 @@ def number_codes(codes: Array, most: int, table: Array, firsts: Array, numbers: 
 
 @compiled()
 def fill_items(numbers: Array, starts: Array, items: Array) -> None:
-    """Sort rows by the number of their code, by counting: those of code c go to ``items[starts[c]:starts[c + 1]]``.
+    """Sort rows by the number of their code: those of code c go to ``items[starts[c]:starts[c + 1]]``.
 
-    ``starts`` are zeros, one more than there are codes.
+    ``starts`` must be zeros, one more than there are codes.
     """
     n_codes = starts.shape[0] - 1
     for i in range(numbers.shape[0]):

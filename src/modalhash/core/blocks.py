@@ -1,16 +1,15 @@
-"""Row blocks: how work over many items needs little memory.
+"""Row blocks, which bound the memory of work over many items.
 
-:class:`FeatureRows` is what a method sees: features of many items, of which it wants sums and rows. The work on a
-block is a function of the block, of the rows that belong to it and of what all blocks share. It closes over nothing
-and writes nowhere, so it can run in a thread, in another process or on another machine.
+:class:`FeatureRows` is the interface that methods use: features of many items, of which they need sums and rows. A work
+function takes a block, the rows of other arrays that belong to it and what all blocks share. Work functions are pure
+and picklable, so they can run in threads, processes or on other machines.
 
-:class:`FeatureBlocks` holds the features in this process. A block stays in memory while the limit allows and is
-computed anew in every pass when it does not; the result is the same. Each block is one thread's work: what is done to
-it element by element then uses all cores as well, and no core waits for another inside a product. The result does not
-depend on the number of threads, because sums are taken in a fixed order: blocks are added up in groups of
-:data:`GROUP_BLOCKS`, and the groups one after the other. A group is what another machine would return.
+:class:`FeatureBlocks` holds the features in this process. Blocks are cached up to the memory limit and recomputed in
+every pass beyond it, with the same result. Each block is processed by one thread, so element-wise work also uses all
+cores. The result does not depend on the number of threads, because sums have a fixed order: blocks are added in groups
+of :data:`GROUP_BLOCKS`, then the groups one after the other. A group is the unit of work of another machine.
 
-:class:`RemoteRows` are items that lie elsewhere, of which only sums and a few rows come here.
+:class:`RemoteRows` are items stored elsewhere, from which only sums and a few rows are transferred.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from modalhash.core.typing import Array, Matrix
 
 BLOCK_BYTES = 8 * 2**20
 MIN_BLOCK_BYTES = 2**20
-"""A block is never smaller, however small the limit: passes row by row would be slow beyond use."""
+"""Minimum regardless of the limit, because passes row by row would be too slow."""
 GROUP_BLOCKS = 4
-"""Blocks that are added up before their sum is added to the total. Few enough to share out a fit among many workers."""
+"""Blocks that are summed before they are added to the total; few enough to distribute a fit over many workers."""
 PRODUCT_ROWS = 256
-"""Rows of a product that are one thread's work: so few that 1,500 of them keep two threads busy to the end."""
+"""Rows of a product per task; with 1,500 rows, two threads stay busy to the end."""
 DEFLATED = 4
-"""Directions that a Gram matrix in float32 takes apart, see :meth:`FeatureRows.gram`."""
+"""Directions that :meth:`FeatureRows.gram` separates in float32."""
 
 
 def has_features(X: Matrix) -> Array:
@@ -53,7 +52,7 @@ def row_slices(n: int, size: int) -> Iterator[slice]:
 
 
 def rows_per_block(n: int, row_bytes: int, memory_limit: int | None) -> int:
-    """Return the rows that make a block 8 MiB, or a sixteenth of the limit, and at least 1 MiB; blocks are alike."""
+    """Return the rows of a block of 8 MiB or a sixteenth of the limit, at least 1 MiB; blocks have equal sizes."""
     target = BLOCK_BYTES if memory_limit is None else min(BLOCK_BYTES, memory_limit // 16)
     rows = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
     return -(-n // -(-n // rows))
@@ -62,7 +61,7 @@ def rows_per_block(n: int, row_bytes: int, memory_limit: int | None) -> int:
 def block_groups(n: int, block_rows: int, run_rows: int | None = None) -> list[list[list[slice]]]:
     """Return the blocks of ``n`` rows: a list of runs, each a list of groups, each a list of slices.
 
-    A run has ``run_rows`` rows, all of them by default; no group and no block reaches over its end.
+    A run has ``run_rows`` rows, all by default; no group or block crosses its end.
     """
     return [
         [
@@ -75,7 +74,7 @@ def block_groups(n: int, block_rows: int, run_rows: int | None = None) -> list[l
 
 
 def product(A: Array, B: Array) -> Array:
-    """Return A B; the rows of A are shared out among threads."""
+    """Return A B, with the rows of A distributed over threads."""
     parts = [A[rows] for rows in row_slices(len(A), PRODUCT_ROWS)]
     return np.concatenate(list(parallel_map(np.matmul, parts, repeat(B))))
 
@@ -84,8 +83,8 @@ class FeatureRows(ABC):
     """Features of ``n`` items, in blocks of rows.
 
     A *work function* is called as ``work(block, *per_item, *shared)``, where the arrays ``per_item`` (one row per item)
-    are cut to the rows of the block. It is a function at the top level of a module, or a ``functools.partial`` of one,
-    so that it pickles, and it leaves its arguments as they are.
+    are cut to the rows of the block. It must be a module-level function, or a ``functools.partial`` of one, so that it
+    pickles, and must not modify its arguments.
     """
 
     n: int
@@ -94,29 +93,29 @@ class FeatureRows(ABC):
 
     @property
     def held(self) -> bool:
-        """Whether all features stay in memory, so that a pass over them computes none anew."""
+        """Whether all features are in memory, so that a pass recomputes none."""
         return False
 
     @abstractmethod
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
         """Return the sum of the work's results over all blocks, in float64 and in a fixed order.
 
-        Work that returns a tuple of arrays or numbers gets a tuple of sums.
+        If the work returns a tuple of arrays or numbers, return a tuple of sums.
         """
 
     @abstractmethod
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
     ) -> list[Any]:
-        """Return such a sum for each run of rows that the blocks were made for; one run unless asked otherwise."""
+        """Return the sum for each run of rows that the blocks were made for; a single run by default."""
 
     @abstractmethod
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
-        """Return the rows that the work makes of every block, as one array with a row per item."""
+        """Return the rows that the work returns for every block, as one array with a row per item."""
 
     @abstractmethod
     def head(self, size: int) -> Array:
-        """Return up to ``size`` of the first rows: no more than the first block has."""
+        """Return up to ``size`` of the first rows, at most the first block."""
 
     @abstractmethod
     def take(self, rows: Array) -> Array:
@@ -124,26 +123,23 @@ class FeatureRows(ABC):
 
     @abstractmethod
     def subtract(self, row: Array) -> None:
-        """Subtract a row from the features that are held so far; the map has to do so for all others."""
+        """Subtract a row from the features held so far; the map must do so for all others."""
 
     def whole(self) -> Array:
-        """Return all rows as one array, for methods that need them at once."""
         return self.map(_itself)
 
     def mean(self) -> Array:
-        """Return the column means, in float64."""
         return np.asarray(self.total(_column_sums) / self.n)
 
     def project(self, W: Array) -> Array:
-        """Return Φ W."""
         return self.map(np.matmul, shared=(W.astype(self.dtype),))
 
     def gram(self) -> Array:
-        """Return Σ φᵀφ in float64; each block's product is one SYRK in the blocks' own precision.
+        """Return Σ φᵀφ in float64; each block's product is one SYRK in the precision of the blocks.
 
-        In float32 the few directions in which the features vary most are taken apart first: Φ = Ψ + AQᵀ,
-        ΦᵀΦ = ΨᵀΨ + QAᵀΨ + ΨᵀAQᵀ + QAᵀAQᵀ. Else the rounding of one large eigenvalue can exceed the small
-        ones and a ridge: with many equal rows, texts of few words say, by a factor of a hundred.
+        In float32 the few directions with the largest variance are separated first: Φ = Ψ + AQᵀ,
+        ΦᵀΦ = ΨᵀΨ + QAᵀΨ + ΨᵀAQᵀ + QAᵀAQᵀ. Otherwise the rounding error of one large eigenvalue can exceed the small
+        eigenvalues and the ridge, by a factor of a hundred with many equal rows (e.g. texts of few words).
         """
         if self.dtype != np.float32:
             return np.asarray(self.total(_square))
@@ -155,10 +151,10 @@ class FeatureRows(ABC):
         return np.asarray(total)
 
     def _leading(self) -> Array:
-        """About the leading eigenvectors of ΦᵀΦ, from the first rows; any orthonormal columns would be right."""
+        """Approximate the leading eigenvectors of ΦᵀΦ from the first rows; any orthonormal columns are valid."""
         rows = self.head(1024)
         Q = np.eye(self.width, min(DEFLATED, self.width))
-        Q += 1 / self.width  # so that no start is orthogonal to what all features share
+        Q += 1 / self.width  # no start is orthogonal to the direction that all features share
         for _ in range(8):
             Q = np.linalg.qr(rows.T @ (rows @ Q.astype(self.dtype)))[0]
         return np.asarray(Q, dtype=self.dtype)
@@ -177,7 +173,7 @@ def _square(block: Array) -> Array:
 
 
 def _deflated_square(block: Array, Q: Array) -> tuple[Array, Array, Array]:
-    """ΨᵀΨ, ΨᵀA and AᵀA for A = ΦQ, Ψ = Φ − AQᵀ."""
+    """Return ΨᵀΨ, ΨᵀA and AᵀA for A = ΦQ, Ψ = Φ − AQᵀ."""
     A = block @ Q
     rest = A @ -Q.T
     rest += block
@@ -186,7 +182,7 @@ def _deflated_square(block: Array, Q: Array) -> tuple[Array, Array, Array]:
 
 
 def ordered_sum(results: Iterator[Any]) -> Any:
-    """Return the sum in float64 of arrays or numbers, or of tuples of them entry by entry, in the order they come."""
+    """Return the float64 sum of arrays or numbers, or of tuples entry by entry, in the order they come."""
     totals: list[Any] | None = None
     alone = False
     for result in results:
@@ -209,10 +205,9 @@ class FeatureBlocks(FeatureRows):
     ----------
     X : (n, d) array or CSR
     compute : function of ``(X, rows)`` that returns the features of these rows as a new array
-    width : number of features
-    dtype : of the features
-    memory_limit : bytes that cached blocks and those being worked on may take together; None for no limit
-    block_rows : rows per block; by default what :func:`rows_per_block` says
+    width, dtype : of the features
+    memory_limit : bytes for cached blocks and those in progress together; None for no limit
+    block_rows : rows per block; by default :func:`rows_per_block`
     run_rows : rows after which a new block begins, for :meth:`run_totals`
     """
 
@@ -258,26 +253,25 @@ class FeatureBlocks(FeatureRows):
         return block
 
     def _results(self, work: Callable[..., Any], per_item: Sequence[Array], shared: Sequence[Any]) -> Iterator[Any]:
-        """Yield the work's result for every block, in order; several blocks are under way at a time."""
+        """Yield the work's result for every block, in order; several blocks are in progress at a time."""
         return parallel_map(self._apply, range(len(self._slices)), repeat(work), repeat(per_item), repeat(shared))
 
     def _apply(self, i: int, work: Callable[..., Any], per_item: Sequence[Array], shared: Sequence[Any]) -> Any:
         return work(self._block(i), *(values[self._slices[i]] for values in per_item), *shared)
 
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all blocks; see :meth:`FeatureRows.total`."""
         results = self._results(work, per_item, shared)
         return ordered_sum(ordered_sum(islice(results, size)) for run in self._runs for size in run)
 
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
     ) -> list[Any]:
-        """Return the sum of the work's results over the blocks of each run; see :meth:`FeatureRows.run_totals`."""
-        results = self._results(work, per_item, shared)  # one stream for all runs: no thread waits at a run's end
+        results = self._results(
+            work, per_item, shared
+        )  # one stream for all runs, so that no thread waits at the end of a run
         return [ordered_sum(ordered_sum(islice(results, size)) for size in run) for run in self._runs]
 
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
-        """Return the rows that the work makes of every block; see :meth:`FeatureRows.map`."""
         results = self._results(work, per_item, shared)
         first = next(results)
         if len(self._slices) == 1:
@@ -289,25 +283,20 @@ class FeatureBlocks(FeatureRows):
         return out
 
     def head(self, size: int) -> Array:
-        """Return up to ``size`` of the first rows: no more than the first block has."""
         return self._block(0)[:size]
 
     def take(self, rows: Array) -> Array:
-        """Return the features of a few rows, in the order given."""
         return self._compute(self._X, rows)
 
     @property
     def held(self) -> bool:
-        """Whether all blocks stay in memory."""
         return self.cached == 1
 
     @property
     def cached(self) -> float:
-        """Return the share of the blocks that stay in memory."""
         return min(self._cacheable, len(self._slices)) / len(self._slices)
 
     def subtract(self, row: Array) -> None:
-        """Subtract a row from the blocks that are cached so far; ``compute`` has to do so for all others."""
         for block in self._cache.values():
             block -= row
 
@@ -315,8 +304,8 @@ class FeatureBlocks(FeatureRows):
 class RemoteRows(ABC):
     """Raw features of many items that are not in this process.
 
-    A work function is called as ``work(rows, *shared)`` with some consecutive rows as an array, where these are; see
-    :class:`FeatureRows` for what it must be like.
+    A work function is called as ``work(rows, *shared)`` with consecutive rows as an array, where they are stored; its
+    requirements are those of :class:`FeatureRows`.
     """
 
     shape: tuple[int, int]
@@ -328,36 +317,35 @@ class RemoteRows(ABC):
 
     @abstractmethod
     def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
-        """Return what the work makes of all rows, as one array with a row per item."""
+        """Return the work's results for all rows, as one array with a row per item."""
 
     @abstractmethod
     def __getitem__(self, rows: Array) -> Array:
         """Return a few rows, in the order given."""
 
     def mean(self) -> Array:
-        """Return the column means, in float64."""
         return np.asarray(self.total(_column_sums) / self.shape[0])
 
 
 class PlacedRows(RemoteRows):
-    """Rows that were cut into groups of blocks, each of which stays where it is."""
+    """Rows in groups of blocks, each of which stays on its worker."""
 
     @abstractmethod
     def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> FeatureRows:
-        """Return the features that a map makes of these rows; it is sent to where they are, and pickles."""
+        """Return the features of these rows; ``feature_map`` is pickled and sent to the workers."""
 
 
 class RemoteItems(RemoteRows):
-    """The items of one modality as they were given to a fit, checked."""
+    """The items of one modality as passed to a fit, checked."""
 
     sample: tuple[Array, Array]
-    """The numbers of a few rows spread over all, and these rows."""
+    """Indices of a few rows, evenly spaced, and these rows."""
     largest: float
-    """The largest magnitude of a feature."""
+    """Largest magnitude of a feature."""
 
     @abstractmethod
     def ordered(self, order: Array) -> RemoteItems:
-        """Return the rows in another order, which they get when they are placed."""
+        """Return the rows in another order, which applies when they are placed."""
 
     @abstractmethod
     def placed(self, *, block_rows: int, run_rows: int | None = None) -> PlacedRows:
@@ -365,4 +353,4 @@ class RemoteItems(RemoteRows):
 
     @abstractmethod
     def beside(self, values: Array) -> Any:
-        """Return an array that has a row per item in the form in which the features came."""
+        """Return an array with a row per item in the same form as the features."""

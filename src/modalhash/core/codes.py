@@ -1,7 +1,7 @@
-"""Binary codes: packed ``uint8 (n, ceil(n_bits / 8))``, bit 1 where the projection is > 0.
+"""Binary codes, packed as ``uint8 (n, ceil(n_bits / 8))``; a bit is 1 where the projection is > 0.
 
-The bit order is that of :func:`numpy.packbits` (the first bit is the highest of the first byte) and
-padding bits are 0. Nothing here needs numba; what counts bits lives in :mod:`modalhash.core.bit_kernels`.
+The bit order is that of :func:`numpy.packbits` (the first bit is the highest of the first byte) and padding bits are 0.
+This module does not need numba; :mod:`modalhash.core.bit_kernels` counts bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from modalhash.core.typing import Array, Codes
 
 
 def n_bytes(n_bits: int) -> int:
-    """Bytes that a code of ``n_bits`` takes."""
     return -(-n_bits // 8)
 
 
@@ -31,18 +30,16 @@ def pack(bits: Array) -> Codes:
 
 
 def pack_signs(projections: Array) -> Codes:
-    """Codes of real-valued projections: sgn(x) is +1 where x > 0 and −1 elsewhere, 0 included."""
+    """Pack real-valued projections: sgn(x) is +1 where x > 0 and −1 elsewhere, including 0."""
     return pack(np.asarray(projections) > 0)
 
 
 def unpack(codes: Codes, n_bits: int) -> Array:
-    """The ``(n, n_bits)`` truth values behind packed codes."""
     check_codes(codes, n_bits)
     return np.unpackbits(codes, axis=1, count=n_bits).astype(bool)
 
 
 def unpack_signs(codes: Codes, n_bits: int, dtype: type = np.float32) -> Array:
-    """The codes as ±1, the form the methods calculate with."""
     signs: Array = np.unpackbits(check_codes(codes, n_bits), axis=1, count=n_bits).astype(dtype)
     signs *= 2
     signs -= 1
@@ -50,7 +47,7 @@ def unpack_signs(codes: Codes, n_bits: int, dtype: type = np.float32) -> Array:
 
 
 def to_words(codes: Codes) -> Array:
-    """The same bits as ``uint64 (n, words)``, zero-padded: what the kernels scan."""
+    """Return the same bits as ``uint64 (n, words)``, zero-padded, for the kernels."""
     codes = np.ascontiguousarray(codes)
     n, width = codes.shape
     words = -(-width // 8) or 1
@@ -62,7 +59,7 @@ def to_words(codes: Codes) -> Array:
 
 
 def check_codes(codes: Codes, n_bits: int, name: str = "codes") -> Codes:
-    """Return the codes if they are packed codes of ``n_bits``; say what is wrong if not."""
+    """Return the codes if they are packed codes of ``n_bits``; raise TypeError or ValueError if not."""
     if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8:
         kind = f"dtype {codes.dtype}" if isinstance(codes, np.ndarray) else type(codes).__name__
         raise TypeError(f"{name}: got {kind}; expected packed uint8 codes (see modalhash.core.codes.pack)")

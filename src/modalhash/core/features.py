@@ -1,6 +1,6 @@
-"""Feature maps: what a modality's raw features become before a method sees them.
+"""Feature maps, which transform the raw features of a modality for a method.
 
-Both maps are scikit-learn transformers, take dense or CSR input and work through it in row blocks.
+Both maps are scikit-learn transformers, take dense or CSR input and process it in row blocks.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from modalhash.core.validation import check_choice, check_features, check_int, c
 NAME = "X"
 ROWS = ("raw", "unit", "centred unit")
 KMEANS_ITER = 100
-STRIP_BYTES = 2**18  # kernel values that stay in the second cache while they are worked on
-DENSE = 1 / 8  # share of set values above which a dense product of a CSR block is the faster one
+STRIP_BYTES = 2**18  # of kernel values, which fit in the L2 cache
+DENSE = 1 / 8  # fraction of set values above which a dense product of a CSR block is faster
 
 
 def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) -> dict[str, int]:
-    """Return the number of anchors of each modality, at most its items; one warning names all that were capped."""
+    """Return the number of anchors of each modality, capped at its items with one warning for all."""
     wanted = per_modality(n_anchors, X, "n_anchors")
     given = {name: min(check_int(k, "n_anchors", at_least=1), X[name].shape[0]) for name, k in wanted.items()}
     if capped := [f"{name!r} {wanted[name]} -> {k}" for name, k in given.items() if k < wanted[name]]:
@@ -47,7 +47,7 @@ def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) ->
 
 
 class FeatureMap(TransformerMixin, BaseEstimator, ABC):
-    """Base of the maps: learned in one pass over the blocks, which the caller may go on using."""
+    """Base of the maps, which are learned in one pass over blocks that the caller can keep using."""
 
     rows: str
     centred: bool
@@ -58,7 +58,6 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
     n_features_in_: int
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the map. ``y`` is ignored."""
         self.fit_blocks(check_features({NAME: X})[NAME], memory_limit=1)
         return self
 
@@ -70,7 +69,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         block_rows: int | None = None,
         run_rows: int | None = None,
     ) -> FeatureBlocks:
-        """Learn the map from checked input and return the mapped rows as blocks, centred."""
+        """Learn the map from checked input and return the mapped rows as centred blocks."""
         dtype = self._begin(X)
         blocks = FeatureBlocks(
             X,
@@ -92,7 +91,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         block_rows: int | None = None,
         run_rows: int | None = None,
     ) -> FeatureRows:
-        """Learn the map likewise from rows that may be elsewhere; the mapped ones are then there as well."""
+        """Learn the map like :meth:`fit_blocks`; the mapped rows of remote items stay remote."""
         if not isinstance(X, RemoteItems):
             return self.fit_blocks(X, memory_limit=memory_limit, block_rows=block_rows, run_rows=run_rows)
         if block_rows is None:
@@ -105,7 +104,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         return parts
 
     def _begin(self, X: Matrix | RemoteRows) -> np.dtype[Any]:
-        """Learn all but the mean of the features; return their type."""
+        """Learn everything but the mean of the features; return their dtype."""
         check_choice(self.rows, "rows", ROWS)
         dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
         self.n_features_in_ = X.shape[1]
@@ -128,38 +127,36 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
             self.mean_ = mean
 
     def transform(self, X: Any) -> Array:
-        """Return the mapped rows as one dense array."""
         check_is_fitted(self)
         values = check_features({NAME: X}, expected={NAME: self.n_features_in_})[NAME]
         return self.map(values)
 
     def map(self, X: Matrix) -> Array:
-        """Return the mapped rows of input that has been checked already."""
         return self._compute(X, slice(0, X.shape[0]))
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Return the number of features that come out."""
+        """Return the number of mapped features."""
 
     @abstractmethod
     def width_for(self, X: Matrix | RemoteRows) -> int:
-        """Return the number of features that will come out once the map is learned from these rows."""
+        """Return the number of mapped features after learning from these rows."""
 
     @abstractmethod
     def _prepare(self, X: Matrix) -> None:
-        """Learn all but the mean."""
+        """Learn everything but the mean."""
 
     @abstractmethod
     def _map(self, block: Matrix, mean: Array) -> Array:
-        """Features of prepared rows less ``mean``, in an array of their own, before the bias."""
+        """Return the features of prepared rows minus ``mean`` as a new array, without the bias."""
 
     def _compute(self, X: Matrix, rows: slice | Array) -> Array:
         out = self._map(self._prepared(X, rows), self.mean_[: self.width - self.bias])
         return np.column_stack([out, np.ones(len(out), dtype=out.dtype)]) if self.bias else out
 
     def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
-        """Rows as the map takes them; CSR stays CSR unless its rows have to be centred."""
+        """Return rows scaled as ``rows`` says; CSR stays CSR unless its rows are centred."""
         dtype = self.origin_.dtype
         whole = sparse.issparse(X) and isinstance(rows, slice) and rows == slice(0, X.shape[0])
         block = X if whole else X[rows]  # a slice of CSR is a copy
@@ -183,7 +180,7 @@ class Linear(FeatureMap):
     Parameters
     ----------
     rows : "raw", "unit" (length 1) or "centred unit" (training mean subtracted, then length 1)
-    centred : subtract the training mean, after what ``rows`` says
+    centred : subtract the training mean, after ``rows`` is applied
     bias : append a column of ones
     dtype : of the result; None keeps that of the input
     """
@@ -196,15 +193,13 @@ class Linear(FeatureMap):
 
     @property
     def width(self) -> int:
-        """Return the number of features that come in, plus the bias."""
         return self.n_features_in_ + self.bias
 
     def width_for(self, X: Matrix | RemoteRows) -> int:
-        """Return the number of features that come in, plus the bias."""
         return int(X.shape[1]) + self.bias
 
     def _prepare(self, X: Matrix) -> None:
-        """Nothing but the mean is learned."""
+        """Learn nothing; only the mean is needed."""
 
     def _map(self, block: Matrix, mean: Array) -> Array:
         if not sparse.issparse(block):
@@ -219,25 +214,22 @@ class AnchorKernel(FeatureMap):
 
     .. math:: \phi_k(x) = \exp(-\lVert x - a_k\rVert^2 / 2s) - \mu_k
 
-    with s the mean squared distance between all training items and all anchors, so that nothing has to
-    be tuned, and μ the training mean.
+    where s is the mean squared distance between all training items and all anchors, which needs no tuning, and μ the
+    training mean.
 
     Parameters
     ----------
-    n_anchors : how many; capped at the number of items, with a warning
+    n_anchors : number of anchors; capped at the number of items, with a warning
     anchors : "random", training items drawn by content; or "kmeans", centres of training items (Lloyd's algorithm from
         such items, at most 100 rounds)
-    squared : True is the kernel of AMSH's authors' code. False takes the distance itself, as the paper prints it:
+    squared : True is the kernel of AMSH's authors' code. False uses the distance itself, as the paper prints it:
         :math:`\exp(-\lVert x - a\rVert / 2\delta^2)` with δ the mean distance
     bandwidth : s (or δ): "anchors", the mean over items and anchors; "pairs", from v, the mean squared distance of two
         items, which makes the kernel :math:`\exp(-\lVert x - a\rVert^2/v)`, a Gaussian half as wide, or the Laplacian
         :math:`\exp(-\lVert x - a\rVert/\sqrt v)`; or a number
     power : 1, or 0.5 for distances between signed square roots :math:`\operatorname{sign}(x)\sqrt{|x|}` of the features
-    rows : "raw", "unit" (length 1) or "centred unit" (training mean subtracted, then length 1)
-    centred : subtract the training mean of every feature
-    bias : append a column of ones
-    dtype : of the result; None keeps that of the input
-    random_state : int, Generator or None. Anchors are drawn by content: shuffled rows give the same ones
+    rows, centred, bias, dtype : as for :class:`Linear`
+    random_state : int, Generator or None. Anchors are drawn by content, so shuffled rows give the same ones
 
     Examples
     --------
@@ -277,16 +269,14 @@ class AnchorKernel(FeatureMap):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_terms", None)  # made anew where they are needed
+        state.pop("_terms", None)  # recomputed when needed
         return state
 
     @property
     def width(self) -> int:
-        """Return one feature per anchor, plus the bias."""
         return int(self.anchors_.shape[0]) + self.bias
 
     def width_for(self, X: Matrix | RemoteRows) -> int:
-        """Return one feature per anchor, at most one per item, plus the bias."""
         return min(self.n_anchors, int(X.shape[0])) + self.bias
 
     def _column_means(self, X: Matrix | RemoteRows) -> Array:
@@ -313,18 +303,18 @@ class AnchorKernel(FeatureMap):
         drawn = self._prepared(X, draw(X, k, root_seed(self.random_state)))
         drawn = drawn.toarray() if sparse.issparse(drawn) else drawn
         self.anchors_ = drawn if self.anchors == "random" else _centres(self._prepared(X, slice(0, n)), drawn)
-        self._terms = {}  # of the anchors before
+        self._terms = {}  # drop the terms of previous anchors
         if isinstance(self.bandwidth, str):
             self.bandwidth_ = self._mean_distance(X)
         else:
             self.bandwidth_ = check_number(self.bandwidth, "bandwidth", positive=True)
 
     def _mean_distance(self, X: Matrix) -> float:
-        """Return s or δ from the mean over all items and anchors, anchors included, or from that over all pairs."""
+        """Return s or δ from the mean over all items and anchors, or over all pairs of items."""
         check_choice(self.bandwidth, "bandwidth", ("anchors", "pairs"))
         n = X.shape[0]
         if self.squared or self.bandwidth == "pairs":
-            # mean |x|² + mean |a|² − 2 mean x · mean a: no distance has to be computed
+            # mean |x|² + mean |a|² − 2 mean x · mean a needs no distances
             total, squares = self._sum(X, _moments, max(1, 2**20 // X.shape[1]))
             mean = total / n
             A = (self.anchors_ if sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
@@ -343,24 +333,24 @@ class AnchorKernel(FeatureMap):
         return result
 
     def _sum(self, X: Matrix | RemoteRows, work: Callable[[Matrix, AnchorKernel], Any], size: int) -> Any:
-        """Sum of the work over all rows, ``size`` of them at a time where they are here."""
+        """Return the sum of ``work`` over all rows, ``size`` rows at a time if they are local."""
         if isinstance(X, RemoteRows):
             return X.total(work, shared=(self,))
         return ordered_sum(work(X[rows], self) for rows in row_slices(X.shape[0], size))
 
     def _shifted(self, block: Matrix) -> Matrix:
-        """Raw dense rows from their mean, where differences of squares lose the least."""
+        """Subtract the mean from raw dense rows, where differences of squares lose the fewest digits."""
         return block - self.origin_ if self.rows == "raw" and not sparse.issparse(block) else block
 
     def _distances(self, block: Matrix) -> Array:
-        """‖x − a‖², clipped at 0."""
+        """Return ‖x − a‖², clipped at 0."""
         out, norms, squares = self._products(block)
         out -= norms
         out -= squares
         return np.negative(np.minimum(out, 0, out=out), out=out)
 
     def _products(self, block: Matrix, scale: float = 1.0) -> tuple[Array, Array, Array]:
-        """2 xᵀa, ‖x‖² and ‖a‖², each times ``scale``. CSR rows are taken as they are, unless many values are set."""
+        """Return 2 xᵀa, ‖x‖² and ‖a‖², each times ``scale``. CSR rows stay sparse unless they are dense in values."""
         from_csr = sparse.issparse(block)
         if from_csr:
             norms = _squared_lengths(block)
@@ -373,8 +363,8 @@ class AnchorKernel(FeatureMap):
         return block @ anchors, (norms * scale).astype(self.anchors_.dtype)[:, None], squares
 
     def _anchor_terms(self, for_csr: bool, scale: float) -> tuple[Array, Array]:
-        """2·scale·Aᵀ and scale·‖a‖², cached: they would take longer than a single query."""
-        terms = self.__dict__.setdefault("_terms", {})  # a loaded map has none yet
+        """Return 2·scale·Aᵀ and scale·‖a‖², cached because computing them costs more than a single query."""
+        terms = self.__dict__.setdefault("_terms", {})  # missing in a loaded map
         if (for_csr, scale) not in terms:
             A = self.anchors_ if for_csr else self._shifted(self.anchors_)
             squares = (np.einsum("ij,ij->i", A, A) * scale).astype(A.dtype)
@@ -386,8 +376,8 @@ class AnchorKernel(FeatureMap):
             out, norms, squares = self._products(block, scale=0.5 / self.bandwidth_)
         else:
             out = self._distances(block)
-        zeros = np.zeros_like(mean)  # a row: numpy's minimum with a single number is not vectorised
-        # strip by strip, so that each lies in the cache until all is done to it
+        zeros = np.zeros_like(mean)  # a row, because numpy's minimum with a scalar is not vectorised
+        # work in strips that stay in the cache
         for rows in row_slices(len(out), max(1, STRIP_BYTES // (out.itemsize * out.shape[1]))):
             strip = out[rows]
             if self.squared:
@@ -412,7 +402,7 @@ def signed_roots(X: Matrix) -> Matrix:
 
 
 def _squared_lengths(rows: sparse.csr_array) -> Array:
-    """‖x‖² of CSR rows, without another matrix: for a single query, to make one takes longer than all else."""
+    """Return ‖x‖² of CSR rows without building a matrix, which would dominate the time of a single query."""
     squares = rows.data * rows.data
     if not rows.has_canonical_format or not squares.all():
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
@@ -423,7 +413,7 @@ def _squared_lengths(rows: sparse.csr_array) -> Array:
 
 
 def _centres(rows: Matrix, start: Array) -> Array:
-    """k-means centres from these starting points; equal points are one centre, and so there may be fewer."""
+    """Return the k-means centres from these starting points; equal points are merged, so there may be fewer."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -439,12 +429,11 @@ def _root_sums(rows: Matrix, kernel: AnchorKernel) -> Array:
 
 
 def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:
-    """Column sums of prepared rows, and the sum of all their squares."""
+    """Return the column sums of prepared rows, and the sum of all their squares."""
     block = kernel._shifted(kernel._prepared(rows, slice(None))).astype(np.float64)
     squares = block.multiply(block) if sparse.issparse(block) else block * block
     return np.asarray(block.sum(axis=0)).ravel(), float(squares.sum())
 
 
 def _distance_sum(rows: Matrix, kernel: AnchorKernel) -> float:
-    """Sum of the distances of rows to all anchors."""
     return float(np.sqrt(kernel._distances(kernel._prepared(rows, slice(None)))).sum(dtype=np.float64))

@@ -1,7 +1,7 @@
-"""Files: digests, and writing that either happens wholly or not at all.
+"""Digests, configuration files and atomic writing of files and folders.
 
-Whoever writes a temporary file or folder holds a lock on it, which ends with the process, however that ends. What has
-a temporary name and no lock is therefore a leftover, and is swept (:func:`sweep`).
+A process that writes a temporary file or folder holds a lock on it, which the system releases when the process ends.
+A temporary name without a lock is therefore a leftover that :func:`sweep` may remove.
 """
 
 from __future__ import annotations
@@ -20,40 +20,33 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# -- Configuration files: every folder that modalhash writes has a JSON file that says what it is, with its own digest.
-
 DIGEST = "digest_of_this"
-"""The key of a configuration's own digest, which is compared if it is there."""
+"""Key of a configuration's own digest, which is checked if present."""
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What following a file may raise whose content is not what modalhash writes, whatever it is instead."""
+"""Exceptions raised when the content of a file is not what modalhash writes."""
 
 
 def config_bytes(config: Mapping[str, Any]) -> bytes:
-    """Return a configuration as it is written, with its own digest."""
+    """Return a configuration as written to disk, with its own digest."""
     signed = {**config, DIGEST: _digest(config)}
     try:
         return f"{json.dumps(signed, indent=1, ensure_ascii=False)}\n".encode()
-    except UnicodeEncodeError:  # half of a UTF-16 pair, which JSON can hold and UTF-8 cannot
+    except UnicodeEncodeError:  # a surrogate, which JSON can hold and UTF-8 cannot
         return f"{json.dumps(signed, indent=1)}\n".encode("ascii")
 
 
 def read_config(
     path: Path, *, kind: str, format: int, required: Iterable[str], error: type[Exception]
 ) -> dict[str, Any]:
-    """Read a configuration and check that it is one that this version understands.
+    """Read a configuration and check that this version can read it.
 
     Parameters
     ----------
-    path : Path
-        The JSON file; messages speak of the folder it lies in.
-    kind : str
-        What its ``"kind"`` has to be, e.g. ``"modalhash model"``.
-    format : int
-        The newest ``"format"`` that can be read.
-    required : iterable of str
-        Keys that it must have.
-    error : type
-        The exception to raise; its message says what is wrong and what to do.
+    path : the JSON file; messages name its folder
+    kind : expected ``"kind"``, e.g. ``"modalhash model"``
+    format : newest ``"format"`` that can be read
+    required : keys that it must have
+    error : exception type to raise; its message says what is wrong and what to do
     """
     what = kind.removeprefix("modalhash ")
     try:
@@ -75,34 +68,34 @@ def read_config(
     expected = config.pop(DIGEST, None)
     try:
         own_digest = None if expected is None else _digest(config)
-    except RecursionError:  # deeper than can be written, though not than can be read
+    except RecursionError:  # too deep to write, although it could be read
         own_digest = ""
     if expected != own_digest:
-        raise error(f"{path} was damaged or changed since modalhash wrote it: its digest is another. Copy it anew")
-    if lacking := sorted(set(required) - config.keys()):
+        raise error(f"{path} was damaged or changed since modalhash wrote it: its digest differs. Copy it again")
+    if missing := sorted(set(required) - config.keys()):
         raise error(
-            f"{path} lacks {', '.join(lacking)}: it is damaged, or an unreleased version of modalhash made it. Make it "
+            f"{path} lacks {', '.join(missing)}: it is damaged, or an unreleased version of modalhash made it. Make it "
             "again"
         )
     return dict(config)
 
 
 def _digest(config: Mapping[str, Any]) -> str:
-    """Return the digest of what a configuration says, however it is written."""
+    """Return the digest of the content of a configuration, independent of its layout."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 try:
     import fcntl
-except ImportError:  # Windows: without locks nothing is known to be a leftover, so nothing is swept
+except ImportError:  # Windows: without locks no leftover can be recognised, so none is removed
     fcntl = None  # type: ignore[assignment]
 
 _TEMPORARY = re.compile(r"\.(?P<target>.+)\.[a-z0-9_]{8}\.mh-part")
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
-    """Return one digest over the contents of some files, in their order."""
+    """Return one digest over the contents of files, in their order."""
     digests = []
     for path in paths:
         with path.open("rb") as file:
@@ -111,14 +104,14 @@ def sha256_of(paths: Sequence[Path]) -> str:
 
 
 def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], None], *, sync: bool = True) -> None:
-    """Write bytes, or what a function writes, so that readers see the old file or the whole new one.
+    """Write a file atomically: readers see the old file or the complete new one.
 
     Parameters
     ----------
-    path : of the file; its folder is made where it is missing
+    path : of the file; its folder is created if missing
     content : the bytes, or a function that writes them to an open file
-    sync : wait until the disk has the file, so that it survives a power cut. False for many small files that can be
-        made again
+    sync : wait until the file is on disk, so that it survives a power failure. False for many small files that can be
+        recreated
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,15 +122,15 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
                 content(file)
             else:
                 file.write(content)
-            file.flush()  # before it gets its name: else it would have that without its end for a moment
+            file.flush()  # before the rename, so that the name never has an incomplete file
             if sync:
                 os.fsync(file.fileno())
             mask = os.umask(0)
             os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner may read
+            os.chmod(temporary, 0o666 & ~mask)  # mkstemp creates files with mode 0600
             if os.name != "nt":
-                os.replace(temporary, path)  # while it is locked, so that nobody takes it for a leftover
-        if os.name == "nt":  # where an open file cannot be renamed
+                os.replace(temporary, path)  # while locked, so that it does not look like a leftover
+        if os.name == "nt":  # an open file cannot be renamed
             os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -154,19 +147,19 @@ def cache_folder() -> Path:
 
 @contextmanager
 def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a new folder to fill; it takes the name ``target`` when the block ends well, and is removed if not.
+    """Yield a new folder to fill; it is renamed to ``target`` on success and removed on failure.
 
-    A folder that has the name already is replaced as a whole, by one exchange of names: at every moment the old folder
-    or the new one is there. Entries of it that ``carry`` names are in the new one too, their files as hard links.
-    Everything is on the disk before the names change. Where the file system cannot exchange, the old folder is moved
-    away first; :func:`recover_folder` puts it back after a process that was killed just then.
+    An existing folder is replaced by one atomic exchange of names, so that one of the two always exists. Entries of it
+    named in ``carry`` are in the new one too, as hard links. All data are on disk before the names change. If the file
+    system cannot exchange names, the old folder is moved away first; :func:`recover_folder` restores it if the process
+    was killed in between.
     """
     target = Path(target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(target) as scratch:
         fresh, old = scratch / "new", scratch / "old"
         try:
-            fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
+            fresh.mkdir()  # with default permissions, unlike mkdtemp
             yield fresh
             for name in carry:
                 link_tree(target / name, fresh / name)
@@ -183,9 +176,9 @@ def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator
 
 
 def recover_folder(target: str | Path) -> bool:
-    """Put back a folder that a process which was killed had moved away to replace it; return whether there was one.
+    """Restore a folder that a killed process had moved away to replace it; return whether there was one.
 
-    If the process that moved it is still at work, wait for it, which takes it the time of a rename.
+    If the process that moved it is still running, wait for its rename.
     """
     target = Path(target).absolute()
     if target.exists():
@@ -201,7 +194,7 @@ def recover_folder(target: str | Path) -> bool:
 
 
 def scratch_folders(target: str | Path) -> list[Path]:
-    """Return what :func:`replace_folder` left beside ``target`` when its process was killed."""
+    """Return the leftovers of :func:`replace_folder` next to ``target``."""
     target = Path(target).absolute()
     if not target.exists():  # it may be in one of them
         return []
@@ -209,10 +202,10 @@ def scratch_folders(target: str | Path) -> list[Path]:
 
 
 def abandoned_folders(folder: str | Path, *, target: str | None = None) -> list[Path]:
-    """Return what processes that were killed left in a folder while they made a folder or a backup there.
+    """Return the leftovers in a folder of killed processes that created a folder or a backup there.
 
-    With ``target``, only what was to get that name. One that may hold the only copy of what it was to replace is not
-    among them: that is for :func:`recover_folder`.
+    ``target`` limits them to those for that name. A leftover that may hold the only copy of its target is excluded;
+    :func:`recover_folder` handles it.
     """
     folder, found = Path(folder).absolute(), []
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -228,7 +221,7 @@ def abandoned_folders(folder: str | Path, *, target: str | None = None) -> list[
 
 
 def is_being_written(path: str | Path) -> bool:
-    """Return whether somebody is writing a file of this name by :func:`write_atomically`."""
+    """Return whether a process is writing this file by :func:`write_atomically`."""
     path = Path(path)
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         names = [(entry.path, _TEMPORARY.fullmatch(entry.name)) for entry in os.scandir(path.parent)]
@@ -238,7 +231,7 @@ def is_being_written(path: str | Path) -> bool:
 
 
 def temporary_files(folder: str | Path) -> list[Path]:
-    """Return what :func:`write_atomically` left in a folder when its process was killed."""
+    """Return the leftovers of :func:`write_atomically` in a folder."""
     folder = Path(folder)
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
@@ -248,7 +241,7 @@ def temporary_files(folder: str | Path) -> list[Path]:
 
 
 def sweep(paths: Sequence[Path]) -> None:
-    """Remove leftovers; what cannot be removed, or is somebody's after all, stays."""
+    """Remove leftovers, except those that cannot be removed or are locked again."""
     for path in paths:
         with _try_lock(path) as free:
             if not free:
@@ -262,9 +255,9 @@ def sweep(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def shared_lock(folder: Path, *, exclusive: bool = False) -> Iterator[bool]:
-    """Hold a lock on a folder together with others, or alone; yield False where somebody else holds it.
+    """Hold a shared or an exclusive lock on a folder; yield False if another process prevents it.
 
-    Who wants it alone does not wait. Where there are no locks, nobody ever has one alone.
+    An exclusive lock is not waited for. On systems without locks it is never obtained.
     """
     if fcntl is None:
         yield not exclusive
@@ -277,7 +270,7 @@ def shared_lock(folder: Path, *, exclusive: bool = False) -> Iterator[bool]:
 
 
 def _leftovers_of(target: Path) -> list[Path]:
-    """Return the folders that :func:`replace_folder` made, or is making, beside a target."""
+    """Return the folders of :func:`replace_folder` next to a target, finished or in progress."""
     with suppress(FileNotFoundError, PermissionError):
         folders = [entry for entry in os.scandir(target.parent) if entry.is_dir(follow_symlinks=False)]
         named = [(Path(entry.path), _TEMPORARY.fullmatch(entry.name)) for entry in folders]
@@ -287,7 +280,6 @@ def _leftovers_of(target: Path) -> list[Path]:
 
 
 def _has_only_scratch(folder: Path) -> bool:
-    """Return whether a folder holds nothing but what :func:`scratch_folder` is for."""
     return set(os.listdir(folder)) <= {"new", "old"}
 
 
@@ -298,7 +290,7 @@ def _is_leftover(path: Path) -> bool:
 
 @contextmanager
 def _try_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a temporary file or folder; yield False where somebody has it, or it is gone."""
+    """Hold the lock of a temporary file or folder; yield False if it is locked or gone."""
     if fcntl is None:
         yield False
         return
@@ -314,24 +306,24 @@ def _try_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def _locked_temporary(path: Path) -> tuple[int, str]:
-    """Return the handle and the name of a new file beside a path, which only we hold."""
+    """Return the handle and the name of a new, locked file next to a path."""
     while True:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".mh-part")
         _lock(handle, wait=True)
         if os.path.exists(temporary):
             return handle, temporary
-        os.close(handle)  # swept before it was locked
+        os.close(handle)  # removed before it was locked
 
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside a target, for a folder ``new`` or ``old`` in it; it is removed in the end."""
+    """Yield a new folder next to a target, for a folder ``new`` or ``old`` in it; it is removed at the end."""
     while True:
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".mh-part", dir=target.parent))
         if fcntl is None:
             handle = None
             break
-        with suppress(FileNotFoundError):  # swept before it was locked
+        with suppress(FileNotFoundError):  # removed before it was locked
             handle = os.open(scratch, os.O_RDONLY)
             _lock(handle, wait=True)
             if scratch.exists():
@@ -346,25 +338,24 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; return False if somebody else has it and we do not wait."""
+    """Lock an open file until it is closed; return False if it is locked and ``wait`` is False."""
     if fcntl is None:
         return True
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks: what is there is somebody's
+    except OSError:  # a file system without locks, so assume that it is in use
         return wait
     return True
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all of a folder is on the disk."""
     _sync(*folder.rglob("*"), folder)
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Give the files of a folder, or one file, a second name elsewhere, or copy them where that cannot be."""
+    """Hard-link a file or the files of a folder to another place, or copy them if that fails."""
     if source.is_file():
         _link_or_copy(os.fspath(source), os.fspath(target))
     if not source.is_dir():
@@ -388,7 +379,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two folders in one step; return False where the system or the file system cannot."""
+    """Exchange the names of two folders atomically; return False if the system cannot."""
     call = _exchange_call()
     if call is None:
         return False
@@ -401,7 +392,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _exchange_call() -> Callable[[bytes, bytes], int] | None:
-    """Return the system's exchange of two names: ``renameat2`` of Linux, ``renamex_np`` of macOS."""
+    """Return the system call: ``renameat2`` of Linux or ``renamex_np`` of macOS."""
     if os.name == "nt":
         return None
     library = ctypes.CDLL(None, use_errno=True)
@@ -414,7 +405,7 @@ def _exchange_call() -> Callable[[bytes, bytes], int] | None:
 
 
 def _sync(*paths: Path) -> None:
-    """Wait until files, and names in folders, are on the disk; some systems cannot do that for folders."""
+    """Wait until files, and names in folders, are on disk; some systems cannot do that for folders."""
     for path in paths:
         if path.is_dir():
             with suppress(OSError):

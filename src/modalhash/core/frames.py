@@ -1,7 +1,7 @@
-"""Tables in memory: pandas and polars frames, Arrow tables and Hugging Face data sets, as columns of plain values.
+"""pandas and polars frames, Arrow tables and Hugging Face data sets as columns of plain values.
 
-They are told by the module of their class, so that nothing is imported for who has none of them. narwhals reads them
-all, pandas is never imported here.
+They are recognised by the module of their class and read through narwhals, so no package is imported in vain; pandas is
+never imported here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from modalhash.core.imports import require
 from modalhash.core.typing import Array, Matrix
 
 NUMBER, VECTOR, TEXT, NAMES, BINARY, PICTURE, OTHER = "number", "vector", "text", "names", "bytes", "picture", "other"
-"""Kinds of columns: numbers, lists of numbers, texts, lists of texts, bytes, pictures, anything else."""
+"""Kinds of columns; VECTOR is a list of numbers, NAMES a list of texts."""
 _PACKAGES = ("pandas", "polars", "pyarrow", "datasets", "modin", "cudf", "geopandas")
 _CLASSES = ("DataFrame", "Series", "Table", "RecordBatch", "ChunkedArray", "Dataset", "LazyFrame", "IterableDataset",
             "DatasetDict", "GeoDataFrame", "GeoSeries")  # fmt: skip
@@ -23,19 +23,19 @@ EXTRA = "tables"
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a frame or a column of one, a table of Arrow, or a data set of Hugging Face."""
+    """Return whether a value is a frame or a column of one, an Arrow table or a Hugging Face data set."""
     return any(
         one.__module__.partition(".")[0] in _PACKAGES and one.__name__ in _CLASSES for one in type(value).__mro__
     )
 
 
 def kind_of_frame(value: Any) -> str:
-    """Return what to call a frame in an error, e.g. ``"a pandas DataFrame"``."""
+    """Return the name of a frame for errors, e.g. ``"a pandas DataFrame"``."""
     return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
 
 
 def name_row(native: Any, number: int) -> str:
-    """Name a row of a frame for an error: by its number, and by the label that pandas shows."""
+    """Return the name of a row for errors: its number, and its label in pandas."""
     index = getattr(native, "index", None)
     if index is not None and hasattr(index, "__getitem__") and not callable(index):
         label = index[number]
@@ -50,10 +50,8 @@ class Frame:
 
     Parameters
     ----------
-    native
-        a pandas, polars or Arrow frame or column, or a ``datasets.Dataset``
-    what
-        how errors name it, e.g. ``"'image'"``
+    native : a pandas, polars or Arrow frame or column, or a ``datasets.Dataset``
+    what : name for errors, e.g. ``"'image'"``
     """
 
     def __init__(self, native: Any, what: str) -> None:
@@ -79,25 +77,22 @@ class Frame:
         names = [str(name) for name in frame.columns]
         self._names = dict(zip(names, frame.columns, strict=True))
         self.kinds = {name: self._kind(self._series(name)) for name in names}
-        """The kind of each column."""
 
     def __len__(self) -> int:
         return len(self._frame)
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return list(self._names)
 
     def row(self, number: int) -> str:
-        """Name a row for an error."""
         return name_row(self.native, number)
 
     def _series(self, name: str) -> Any:
         return self._frame.get_column(self._names[name])
 
     def _hugging_face(self, native: Any) -> Any:
-        """Return the Arrow table of a data set, pictures not decoded, and remember the names of its classes."""
+        """Return the Arrow table of a data set without decoding pictures, and keep its class names."""
         datasets: Any = require("datasets", extra=EXTRA, why="reading a Hugging Face data set")
         if type(native).__name__ == "DatasetDict":
             raise TypeError(f"{self.what} is a DatasetDict; pass one of its parts: {', '.join(map(repr, native))}")
@@ -131,7 +126,7 @@ class Frame:
         return OTHER
 
     def numbers(self, name: str) -> Array:
-        """Return a column of numbers (rows,), or of lists of numbers (rows, width); what is missing becomes NaN."""
+        """Return a column of numbers (rows,) or of lists of numbers (rows, width); missing values become NaN."""
         series = self._series(name)
         if self.kinds[name] == VECTOR:
             return self._vectors(name, series)
@@ -145,7 +140,7 @@ class Frame:
         return values
 
     def _vectors(self, name: str, series: Any) -> Array:
-        rows = list(series.to_numpy()) if _is_polars(series) else series.to_list()
+        rows = list(series.to_numpy()) if series.implementation.is_polars() else series.to_list()
         width = None
         for number, cell in enumerate(rows):
             where = f"{self.what}: {self.row(number)}, column {name!r}"
@@ -165,14 +160,14 @@ class Frame:
         return values
 
     def values(self, name: str) -> list[Any]:
-        """Return the cells of a column as plain values; None where there is nothing."""
+        """Return the cells of a column as plain values; None if missing."""
         cells = [_plain(cell) for cell in self._series(name).to_list()]
         if (classes := self._classes.get(name)) is not None:
             return [None if cell is None else _named(cell, classes) for cell in cells]
         return cells
 
     def rows(self, size: int = 1024) -> Iterator[dict[str, Any]]:
-        """Yield every row with its fields, but for columns of number lists."""
+        """Yield every row as a dict, without columns of number lists."""
         names = [name for name, kind in self.kinds.items() if kind != VECTOR]
         for start in range(0, len(self), size):
             part = object.__new__(Frame)
@@ -191,15 +186,7 @@ def frame_columns(native: Any) -> list[str]:
 
 
 def frame_matrix(native: Any, name: str) -> tuple[Matrix, Sequence[str]]:
-    """Return the features in a frame, and the names of their columns.
-
-    Parameters
-    ----------
-    native
-        a frame of numeric columns, or with columns of number lists (embeddings), or one such column
-    name
-        of the modality
-    """
+    """Return the features in a frame (numbers, or lists of numbers) and the names of their columns."""
     if (sparse := _pandas_sparse(native)) is not None:
         return sparse, [str(one) for one in native.columns]
     frame = Frame(native, repr(name))
@@ -209,7 +196,7 @@ def frame_matrix(native: Any, name: str) -> tuple[Matrix, Sequence[str]]:
         held = kinds.get(frame.kinds[wrong[0]], "no numbers")
         raise TypeError(
             f"{name!r}: column {wrong[0]!r} of {kind_of_frame(native)} holds {held}; expected features, which are "
-            f"numbers. Leave out what is none, e.g. frame[{[one for one in frame.columns if one not in wrong][:3]!r}]"
+            f"numbers. Select numeric columns, e.g. frame[{[one for one in frame.columns if one not in wrong][:3]!r}]"
         )
     if frame.is_column and frame.kinds[frame.columns[0]] == NUMBER:
         raise ValueError(
@@ -229,7 +216,7 @@ def frame_matrix(native: Any, name: str) -> tuple[Matrix, Sequence[str]]:
 
 
 def _pandas_sparse(native: Any) -> Any:
-    """Return the matrix of a pandas frame all of whose columns are sparse; None for another."""
+    """Return the matrix of a pandas frame with sparse columns only; None for any other."""
     if type(native).__module__.partition(".")[0] != "pandas" or not hasattr(native.dtypes, "items"):
         return None
     dtypes: Any = native.dtypes
@@ -240,12 +227,8 @@ def _pandas_sparse(native: Any) -> Any:
     return native.sparse.to_coo().tocsr()
 
 
-def _is_polars(series: Any) -> bool:
-    return bool(series.implementation.is_polars())
-
-
 def _kind_of_cells(cells: list[Any]) -> str:
-    """Return the kind of a column of Python objects: that of its first cell with anything in it."""
+    """Return the kind of a column of Python objects, which is that of its first non-missing cell."""
     first = next((cell for cell in cells if not _is_missing(cell)), None)
     if first is None or isinstance(first, str):
         return TEXT
@@ -267,14 +250,13 @@ def _is_pillow(value: Any) -> bool:
 
 
 def _is_missing(cell: Any) -> bool:
-    """Return whether a cell holds nothing: None, NaN, NaT or pandas' NA."""
+    """Return whether a cell is missing (None, NaN, NaT or pandas' NA)."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(cell, float | np.floating) and bool(np.isnan(cell))
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as a plain value of Python."""
     if _is_missing(cell):
         return None
     if isinstance(cell, np.generic):
@@ -293,7 +275,7 @@ def _plain(cell: Any) -> Any:
 
 
 def _picture_bytes(picture: Any) -> bytes:
-    """Return an open picture as the bytes of a file: its own, or a PNG."""
+    """Return an open picture as the bytes of a PNG, or a TIFF if PNG cannot hold its mode."""
     from io import BytesIO
 
     target = BytesIO()
@@ -302,6 +284,6 @@ def _picture_bytes(picture: Any) -> bytes:
 
 
 def _named(cell: Any, names: list[str]) -> list[str]:
-    """Return the names of class numbers, of Hugging Face's ``ClassLabel``, each as it is; -1 is none."""
+    """Return the names of class numbers of Hugging Face's ``ClassLabel``; −1 means no class."""
     numbers = cell if isinstance(cell, list) else [cell]
     return [names[one] for one in numbers if isinstance(one, int) and 0 <= one < len(names)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -11,43 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-# -- Public names of a package that are imported when first used, so that importing the package stays quick.
-
-
-def lazy_exports(
-    package: str, modules: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package's ``__init__``.
-
-    Parameters
-    ----------
-    package : str
-        The package's ``__name__``.
-    modules : mapping
-        Submodule → the public names it holds. Type checkers do not see these: repeat them under ``TYPE_CHECKING``.
-
-    Examples
-    --------
-    >>> getattr_, dir_, names = lazy_exports("json", {"decoder": ["JSONDecoder"]})
-    >>> getattr_("JSONDecoder").__name__, names
-    ('JSONDecoder', ['JSONDecoder'])
-    """
-    home = {name: module for module, names in modules.items() for name in names}
-
-    def get(name: str) -> Any:
-        if name in home:
-            return getattr(import_module(f"{package}.{home[name]}"), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-
-    return get, lambda: sorted(home), sorted(home)
-
 
 class MissingExtraError(ImportError):
-    """A feature needs a package that is not installed; the message carries the install line."""
+    """A feature needs a package that is not installed; the message has the install command."""
 
 
 def require(module: str, *, extra: str, why: str) -> Any:
-    """Import ``module``, or say which extra brings it.
+    """Import ``module``, or raise an error that names the extra to install.
 
     Examples
     --------
@@ -58,7 +27,7 @@ def require(module: str, *, extra: str, why: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
-            raise  # the package is there but broken: its own error says more
+            raise  # the package is broken, and its own error says more
         raise MissingExtraError(
             f"{why} needs the package '{module.partition('.')[0]}', which is not installed. "
             f"Install the extra '{extra}': {install_line(extra)}",
@@ -69,17 +38,17 @@ def require(module: str, *, extra: str, why: str) -> Any:
 def install_line(extra: str) -> str:
     """Return the command that adds an extra to this installation.
 
-    pip notes where a package came from that was not on an index. A checkout or a wheel that is still there is named as
-    it was installed; where it is gone, the packages of the extra are.
+    pip records the source of a package that was not installed from an index. An existing checkout or wheel is named as
+    it was installed; if it is gone, the packages of the extra are listed.
     """
     try:
         installed = distribution("modalhash")
     except PackageNotFoundError:  # run from its sources
         return f"pip install '.[{extra}]', in the folder of its sources"
-    noted = installed.read_text("direct_url.json")
-    if noted is None:
+    recorded = installed.read_text("direct_url.json")
+    if recorded is None:
         return f"pip install 'modalhash[{extra}]'"
-    origin = json.loads(noted)
+    origin = json.loads(recorded)
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not origin["url"].startswith("file:"):
         return f"pip install 'modalhash[{extra}] @ {origin['url']}'"
@@ -92,14 +61,7 @@ def install_line(extra: str) -> str:
 
 
 def import_class(path: str, what: str) -> type[Any]:
-    """Import the class at ``module:Class``, or say why there is none.
-
-    Parameters
-    ----------
-    path : str
-        Module and class, e.g. ``"mypackage.module:Mine"``; the class may be nested.
-    what : str
-        How an error names it, e.g. ``"encoder 'mine'"``.
+    """Import the class at ``module:Class``; errors name it as ``what``, e.g. ``"encoder 'mine'"``.
 
     Examples
     --------
@@ -113,7 +75,7 @@ def import_class(path: str, what: str) -> type[Any]:
         value: Any = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # the module is there and misses one of its own
+            raise  # the module exists and lacks a dependency
         raise ValueError(f"{what}: there is no module {module!r} to import") from error
     for part in attribute.split("."):
         value = getattr(value, part, None)

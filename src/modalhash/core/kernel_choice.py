@@ -1,6 +1,6 @@
-r"""Kernels by name, and the choice of one for each modality by how well it ranks held-out items.
+r"""Kernels by name, and the choice of one per modality by how well it ranks held-out items.
 
-Which distance tells labels apart depends on the features: histograms gain from square roots, sharp features from a
+Which distance separates labels best depends on the features: histograms gain from square roots, sharp features from a
 Laplacian. ``kernel="auto"`` tries the :data:`CANDIDATES` on a sample of the labelled items of a modality. With features
 φ of a candidate, a ridge regression that has not seen the fold f predicts the labels of its items,
 
@@ -39,14 +39,13 @@ KERNELS: dict[str, dict[str, Any]] = {
 CANDIDATES = ("rbf-narrow", "laplace", "rbf-narrow-sqrt", "laplace-sqrt")
 """Kernels that ``"auto"`` chooses from."""
 DEFAULT = "rbf"
-"""Kernel where there are too few labelled items to choose by."""
+"""Kernel for fewer than :data:`FEWEST` labelled items."""
 SAMPLE, ANCHORS, FOLDS, QUERIES = 3000, 750, 3, 400
 FEWEST = 60
-"""Labelled items below which nothing is chosen."""
 RIDGES = (0.03, 0.3)
-"""The better one counts. A smaller ridge makes the Laplacian look worse in a sample than it is on all items."""
+"""The better one counts. With a smaller ridge, the Laplacian scores worse on a sample than on all items."""
 MOST_LABELS = 512
-"""Labels that are predicted, the most frequent ones; relevance counts all of them."""
+"""Number of the most frequent labels that are predicted; relevance counts all labels."""
 
 
 def kernel_maps(
@@ -64,12 +63,12 @@ def kernel_maps(
 
     Parameters
     ----------
-    X, Y : features and labels by modality; labels are needed for "auto" alone
+    X, Y : features and labels by modality; only "auto" needs labels
     kernel : a name in :data:`KERNELS`, "auto", or None for the features themselves; or a dict by modality
     n_anchors : anchors of the kernel, at most the number of items; or a dict by modality
-    seed : of the anchors and of the sample that "auto" looks at
-    paper : parameters of a kernel of the method's own, which is then called "paper"
-    linear : rows of features without a kernel, as :class:`~modalhash.core.features.Linear` takes them
+    seed : of the anchors and of the sample for "auto"
+    paper : parameters of the method's own kernel, which is then called "paper"
+    linear : ``rows`` of :class:`~modalhash.core.features.Linear` for features without a kernel
     **options : of all maps: ``centred``, ``bias``, ``dtype``
     """
     known = KERNELS if paper is None else {"paper": paper, **KERNELS}
@@ -80,7 +79,7 @@ def kernel_maps(
         check_choice(name, "kernel", (*known, "auto", None))
     automatic = [name for name in names if names[name] == "auto"]
     if automatic and Y is None:
-        raise ValueError("kernel='auto' chooses by labels, and there are none; name a kernel, e.g. kernel='rbf'")
+        raise ValueError("kernel='auto' needs labels; without them name a kernel, e.g. kernel='rbf'")
     labels = [sparse.csr_array(Y[name]) for name in automatic] if Y else []
     chosen = parallel_map(choose_kernel, [X[name] for name in automatic], labels, repeat(seed))
     names |= dict(zip(automatic, chosen, strict=True))
@@ -101,14 +100,12 @@ def choose_kernel(X: Matrix, Y: sparse.csr_array, seed: int) -> str:
     drawn = draw_by_key(keys ^ row_keys(Y[labelled], seed), SAMPLE)
     rows, folds = labelled[drawn], (keys[drawn] % np.uint64(FOLDS)).astype(int)  # copies of an item share a fold
     sample, labels = X[rows], Y[rows].astype(np.float32)
-    scores = [ranking_score(_kernel_features(sample, name, seed), labels, folds) for name in CANDIDATES]
+    scores = []
+    for name in CANDIDATES:
+        anchors = min(ANCHORS, sample.shape[0])
+        kernel = AnchorKernel(anchors, **KERNELS[name], bias=True, dtype="float32", random_state=seed)
+        scores.append(ranking_score(kernel.fit_blocks(sample).whole(), labels, folds))
     return CANDIDATES[int(np.argmax(scores))]
-
-
-def _kernel_features(sample: Matrix, name: str, seed: int) -> Array:
-    anchors = min(ANCHORS, sample.shape[0])
-    kernel = AnchorKernel(anchors, **KERNELS[name], bias=True, dtype="float32", random_state=seed)
-    return kernel.fit_blocks(sample).whole()
 
 
 def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:
@@ -118,12 +115,12 @@ def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:
     ----------
     phi : (n, d) features with a bias
     labels : (n, c) CSR of 0 and 1
-    folds : (n,) number of each item's fold
+    folds : (n,) fold of each item
     """
     frequent = np.argsort(-labels.sum(axis=0), kind="stable")[:MOST_LABELS]
     T = labels[:, np.sort(frequent)].toarray()
-    T /= np.sqrt(np.maximum(1, np.diff(labels.indptr)))[:, None].astype(np.float32)  # as rows of length 1
-    held = [rows for fold in range(FOLDS) if len(rows := np.flatnonzero(folds == fold))]  # few items leave some empty
+    T /= np.sqrt(np.maximum(1, np.diff(labels.indptr)))[:, None].astype(np.float32)  # rows of length 1
+    held = [rows for fold in range(FOLDS) if len(rows := np.flatnonzero(folds == fold))]  # a fold may be empty
     sums = [(phi[rows].T @ phi[rows], phi[rows].T @ T[rows]) for rows in held]
     G, C = (np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*sums, strict=True))
     scores = np.zeros(len(RIDGES))
@@ -140,7 +137,7 @@ def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:
 def mean_average_precision(scores: Array, relevant: Array) -> float:
     """Return the mean average precision of rankings by descending float32 score, over queries with a relevant item.
 
-    The last bit of a score carries its relevance through the sort, which takes a quarter of the time of an argsort.
+    The lowest bit of a score carries its relevance through the sort, which takes a quarter of the time of an argsort.
     """
     marked = (-scores).view(np.uint32) & ~np.uint32(1) | relevant
     hits = (np.sort(marked.view(np.float32), axis=1).view(np.uint32) & np.uint32(1)).astype(np.float32)

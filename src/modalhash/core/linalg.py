@@ -1,7 +1,6 @@
-"""Steps that several methods share.
+"""Linear algebra that several methods share.
 
-Rows are items; ``w`` weights the rows (a label pattern counts for as many items as carry it) and is 1 for
-every row where each row is one item.
+Rows are items; ``w`` weights the rows (the weight of a label pattern is its number of items), None for 1 each.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from scipy import linalg, sparse
 
 from modalhash.core.typing import Array, Matrix
 
-# -- Features from which a mean is subtracted without making a CSR matrix dense: for methods that are linear in them.
-
 
 class CentredFeatures:
-    """F = X − 1mᵀ for dense or CSR X, in float64.
+    """F = X − 1mᵀ for dense or CSR X, in float64, without making a CSR matrix dense.
 
-    Of a CSR matrix only products are ever taken, F W = XW − 1(mᵀW), FᵀT = XᵀT − m(1ᵀT) and FᵀF: a bag of words, of
-    which one value in a hundred is set, stays that much smaller and faster.
+    For CSR only products are computed: F W = XW − 1(mᵀW), FᵀT = XᵀT − m(1ᵀT) and FᵀF. A bag of words with 1 % of its
+    values set stays that much smaller and faster.
     """
 
     def __init__(self, X: Matrix, mean: Array) -> None:
@@ -33,15 +30,13 @@ class CentredFeatures:
             self._mean = np.zeros(self.width)
 
     def times(self, W: Array) -> Array:
-        """F W."""
         return np.asarray(self._X @ W - self._mean @ W)
 
     def transposed_times(self, T: Array) -> Array:
-        """FᵀT."""
         return np.asarray(self._X.T @ T - np.multiply.outer(self._mean, T.sum(axis=0)))
 
     def cross(self, other: CentredFeatures) -> Array:
-        """FᵀH for the features H of as many items; with itself, the Gram matrix FᵀF."""
+        """Return FᵀH for features H of the same items; with itself, the Gram matrix FᵀF."""
         product = self._X.T @ other._X
         product = product.toarray() if sparse.issparse(product) else np.asarray(product)
         product -= np.outer(self._mean, other._X.sum(axis=0))
@@ -49,19 +44,17 @@ class CentredFeatures:
         return np.asarray(product)
 
 
-# -- Pairs of directions that agree most, by regularised covariances: CCA-ITQ, SCM, and a start of FSH.
-
-
 def canonical_directions(X: Array, Y: Array, count: int, ridge: float) -> tuple[Array, Array, Array]:
-    """The leading canonical directions of centred X and Y, and their correlations.
+    """Return the leading canonical directions of centred X and Y, and their correlations.
 
-    With Cxx = XᵀX/n + εI (Cyy alike), projections have unit variance and each is correlated with its partner alone.
+    With Cxx = XᵀX/n + εI (and Cyy in the same way), projections have unit variance and each is correlated only with
+    its partner.
 
     Parameters
     ----------
-    X, Y : (n, d) centred features, row k of both belongs together
-    count : directions wanted; no more than the narrower modality has features can be found
-    ridge : ε as a share of the mean variance of a feature, so that units do not matter
+    X, Y : (n, d) centred features of pairs
+    count : number of directions, at most the features of the narrower modality
+    ridge : ε as a fraction of the mean variance of a feature
     """
     n = len(X)
     Lx, Ly = (ridged_cholesky(F.T @ F / n, ridge) for F in (X, Y))
@@ -69,40 +62,39 @@ def canonical_directions(X: Array, Y: Array, count: int, ridge: float) -> tuple[
 
 
 def leading_directions(Cxy: Array, Lx: Array, Ly: Array, count: int) -> tuple[Array, Array, Array]:
-    """Wx and Wy that maximise tr(Wxᵀ Cxy Wy) subject to WᵀLLᵀW = I, and the values of the pairs, descending.
+    """Return Wx and Wy that maximise tr(Wxᵀ Cxy Wy) subject to WᵀLLᵀW = I, and the values of the pairs, descending.
 
     With the SVD Lx⁻¹ Cxy Ly⁻ᵀ = U diag(ρ) Vᵀ the directions are Lx⁻ᵀU and Ly⁻ᵀV.
     """
     U, values, Vt = np.linalg.svd(whitened(Cxy, Lx, Ly), full_matrices=False)
     U, V = U[:, :count], Vt[:count].T
-    flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])  # a sign of its own for every direction
+    flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])  # make the sign of each direction unique
     Wx = linalg.solve_triangular(Lx, U * flip, lower=True, trans="T")
     Wy = linalg.solve_triangular(Ly, V * flip, lower=True, trans="T")
     return Wx, Wy, values[:count]
 
 
 def whitened(Cxy: Array, Lx: Array, Ly: Array) -> Array:
-    """Lx⁻¹ Cxy Ly⁻ᵀ."""
     T = linalg.solve_triangular(Lx, Cxy, lower=True)
     return np.asarray(linalg.solve_triangular(Ly, T.T, lower=True).T)
 
 
 def ridged_cholesky(covariance: Array, ridge: float) -> Array:
-    """L with LLᵀ = C + εI, ε the share ``ridge`` of the mean of C's diagonal; C is overwritten."""
+    """Return L with LLᵀ = C + εI, where ε is ``ridge`` times the mean of C's diagonal; C is overwritten."""
     d = len(covariance)
     covariance[np.diag_indices(d)] += ridge * np.trace(covariance) / d
     try:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        raise ValueError(f"features are linearly dependent and the ridge of CCA is {ridge:g}: take more") from None
+        raise ValueError(f"features are linearly dependent and the ridge of CCA is {ridge:g}: increase it") from None
 
 
 RANK_TOLERANCE = 1e-12
-"""Singular or eigenvalues below this share of the whole are rounding noise."""
+"""Singular or eigenvalues below this fraction of the total are rounding noise."""
 DRIFT = 1e-9
-"""Mean of a balanced column, in its standard deviations, from which on it is taken off."""
+"""Mean of a balanced column, in standard deviations, above which it is subtracted."""
 PROXIMAL = 1e-9
-"""Weight of the matrix to stay near, relative to ‖M‖: far below what the data say, far above rounding."""
+"""Weight of ``near`` relative to ‖M‖: far below the data, far above rounding."""
 
 
 def sign(X: Array) -> Array:
@@ -113,7 +105,6 @@ def sign(X: Array) -> Array:
 
 
 def squared(X: Array) -> float:
-    """Return ‖X‖²."""
     return float(np.vdot(X, X))
 
 
@@ -127,10 +118,10 @@ def unit_rows(L: Array) -> Array:
 def balanced_procrustes(Z: Array, rng: np.random.Generator, w: Array | None = None) -> Array:
     """Return V that maximises tr(Zᵀ W V) subject to Vᵀ W V = n I and wᵀ V = 0, with n = Σ w.
 
-    The paper's Theorem III.1 (rows are items here): from the eigenvectors N of Zᵀ J Z, K = J Z N ∇^{-1/2}
-    and V = √n [K, K̄] [N, N̄]ᵀ. Two departures from the authors' code, which break the constraints by up
-    to 3 % where they matter: the rank test is relative (theirs: eigenvalue > 1e-4), and K̄ is drawn
-    orthogonal to K and to the mean (theirs: only orthonormal in itself).
+    The paper's Theorem III.1 (rows are items here): from the eigenvectors N of Zᵀ J Z, K = J Z N ∇^{-1/2} and
+    V = √n [K, K̄] [N, N̄]ᵀ. The authors' code violates the constraints by up to 3 % in two places, which differ here:
+    the rank test is relative (theirs: eigenvalue > 1e-4), and K̄ is orthogonal to K and to the mean (theirs: only
+    orthonormal in itself).
     """
     n = float(len(Z) if w is None else w.sum())
     root = np.ones(len(Z)) if w is None else np.sqrt(w)
@@ -148,12 +139,12 @@ def balanced_procrustes(Z: Array, rng: np.random.Generator, w: Array | None = No
 
 
 def procrustes_factors(Y: Array, gram: Array, s: Array, mean: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return K and R with K R = s∘V, for V of :func:`balanced_procrustes`; s are the roots of the weights.
+    """Return K and R with K R = s∘V, for V of :func:`balanced_procrustes`; s are the square roots of the weights.
 
-    Y = s∘(Z − mean), and gram = YᵀY. Level by level: of a Gram matrix the eigenvalues down to 1e-8 of its largest are
-    good; the rest is looked for in what is left of Y without their vectors. Products only: four times faster than QR
-    and SVD of a tall Y. Where one level is all, K is Y itself. sᵀKR is 0 but for rounding errors that grow with the
-    mean; the caller takes off what is above ``DRIFT``.
+    Y = s∘(Z − mean), and gram = YᵀY. Eigenvalues of a Gram matrix are accurate down to 1e-8 of the largest, so smaller
+    ones are computed from what remains of Y without the vectors found, level by level. This uses only products and is
+    four times faster than QR and SVD of a tall Y. If one level suffices, K is Y itself. sᵀKR is 0 up to rounding errors
+    that grow with the mean; the caller subtracts what exceeds ``DRIFT``.
     """
     rows, r = Y.shape
     if rows <= r:
@@ -161,9 +152,9 @@ def procrustes_factors(Y: Array, gram: Array, s: Array, mean: Array, rng: np.ran
     n = float(s @ s)
     values, U = np.linalg.eigh(gram)
     tolerance = RANK_TOLERANCE**2 * float(values.sum() + n * (mean @ mean))
-    K, R, N = [s[:, None] / np.sqrt(n)], [], np.eye(r)  # the first of K is only there to be orthogonal to
+    K, R, N = [s[:, None] / np.sqrt(n)], [], np.eye(r)  # K[0] is the direction that all others are orthogonal to
     while small := int((values <= max(1e-8 * values[-1], tolerance)).sum()):
-        if small == len(values):  # nothing is left: K̄ and N̄ of the theorem
+        if small == len(values):  # K̄ and N̄ of the theorem
             K.append(_completion(np.hstack(K), small, rng))
             R.append(np.sqrt(n) * N.T)
             break
@@ -181,7 +172,7 @@ def procrustes_factors(Y: Array, gram: Array, s: Array, mean: Array, rng: np.ran
 
 
 def _completion(K: Array, columns: int, rng: np.random.Generator) -> Array:
-    """Random orthonormal columns, orthogonal to those of K."""
+    """Return random orthonormal columns, orthogonal to those of K."""
     A = rng.standard_normal((K.shape[0], columns))
     for _ in range(2):  # once is not enough in floating point
         A -= K @ (K.T @ A)
@@ -190,7 +181,7 @@ def _completion(K: Array, columns: int, rng: np.random.Generator) -> Array:
 
 
 def principal_directions(X: Array, r: int) -> Array:
-    """Return the top-r eigenvectors of the covariance of X, fewer where X has fewer; signs made unique."""
+    """Return the top r eigenvectors of the covariance of X, or fewer if X has fewer; signs made unique."""
     X = X - X.mean(axis=0)
     n, d = X.shape
     if n < d:  # the eigenvectors of the small Gram matrix give those of the large one
@@ -206,19 +197,19 @@ def principal_directions(X: Array, r: int) -> Array:
 
 
 def _top(G: Array, r: int) -> tuple[Array, Array]:
-    """The r largest eigenvalues of a symmetric matrix, fewer where it has fewer, and their vectors."""
+    """Return the r largest eigenvalues of a symmetric matrix (or all) and their vectors."""
     n = len(G)
     values, U = linalg.eigh(G, subset_by_index=[max(0, n - r), n - 1], check_finite=False)
     return values[::-1], U[:, ::-1]
 
 
 class RidgeFactor:
-    """(G + ρI)⁻¹ for a constant Gram matrix: factored once, applied in every iteration."""
+    """(G + ρI)⁻¹ for a constant Gram matrix, factored once and applied in every iteration."""
 
     def __init__(self, gram: Array, ridge: float) -> None:
         gram = np.array(gram, dtype=np.float64)
         gram[np.diag_indices_from(gram)] += ridge
-        # float32 blocks leave rounding noise in G; more ridge until it is safely definite
+        # G of float32 blocks has rounding noise; increase the ridge until it is positive definite
         jitter = np.finfo(np.float32).eps * float(np.trace(gram)) / len(gram)
         for _ in range(12):
             try:
@@ -230,10 +221,10 @@ class RidgeFactor:
         raise ValueError("the features are linearly dependent and the ridge is 0: pass a ridge > 0")
 
     def inverse(self) -> Array:
-        """Return the inverse itself, for loops whose next step repairs its rounding.
+        """Return the inverse itself, for loops whose next step corrects its rounding errors.
 
-        numpy and scipy each bring a BLAS of their own; one call to scipy's per iteration leaves its threads
-        spinning beside numpy's, which then take twice as long.
+        numpy and scipy each have their own BLAS; calling scipy's once per iteration leaves its threads spinning, and
+        numpy's products then take twice as long.
         """
         lower, info = linalg.lapack.dpotri(self._factor[0], lower=True)  # a third of the work of solving for I
         if info:
@@ -244,20 +235,19 @@ class RidgeFactor:
         return inverse
 
     def solve(self, right: Array) -> Array:
-        """Return (G + ρI)⁻¹ right, in float64 and C order, as it would come back from a file."""
+        """Return (G + ρI)⁻¹ right, in float64 and C order, the layout that a saved model has when loaded."""
         return np.ascontiguousarray(linalg.cho_solve(self._factor, right, check_finite=False))
 
 
 def ridge_regression(X: Array, T: Array, ridge: float) -> Array:
-    """Return (XᵀX + ρI)⁻¹ XᵀT."""
     return RidgeFactor(X.T @ X, ridge).solve(X.T @ T)
 
 
 def orthogonal_procrustes(M: Array, near: Array | None = None) -> Array:
     """Return the orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ.
 
-    Where M lacks rank the best R is not unique, and the SVD's choice is rounding noise: another one on every machine.
-    With ``near``, the best R nearest to it is taken.
+    If M is rank-deficient, R is not unique and the SVD's choice is rounding noise that differs between machines.
+    ``near`` selects the best R that is nearest to it.
     """
     if near is not None:
         M = M + PROXIMAL * float(np.linalg.norm(M)) * near
@@ -266,5 +256,5 @@ def orthogonal_procrustes(M: Array, near: Array | None = None) -> Array:
 
 
 def has_converged(trace: Sequence[float], tol: float) -> bool:
-    """Return whether the last iteration lowered an objective by at most a share ``tol``; never if that is 0."""
+    """Return whether the last iteration lowered the objective by at most the fraction ``tol``; False if it is 0."""
     return tol > 0 and len(trace) > 1 and trace[-2] - trace[-1] <= tol * abs(trace[-2])

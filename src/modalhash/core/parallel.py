@@ -1,9 +1,8 @@
-"""Threads: one helper for products on blocks, and one for short calls that come often.
+"""Threads for products on blocks, and for short calls that come often.
 
-:func:`parallel_map` takes the threads of BLAS for a while and gives each worker a BLAS of one thread. It suits large
-pieces of numpy work; :func:`submit` runs a single call concurrently with them. :func:`pool_map` sends tasks to threads
-that stay alive between calls. It suits kernels that release the interpreter's lock and take less time than starting a
-thread does.
+:func:`parallel_map` takes over the threads of BLAS and gives each worker a BLAS with one thread; it suits large pieces
+of numpy work. :func:`submit` runs a single call concurrently with them. :func:`pool_map` uses threads that stay alive
+between calls; it suits kernels that release the GIL and take less time than starting a thread.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ def _controller() -> ThreadpoolController:
 
 
 def blas_threads() -> int:
-    """Return how many threads BLAS may use: OPENBLAS_NUM_THREADS or the like, or what a surrounding limit leaves.
+    """Return the number of threads that BLAS may use, by OPENBLAS_NUM_THREADS etc. or a surrounding limit.
 
-    Where several BLAS libraries are loaded it is the smallest of their limits, because the limit of one that runs on
-    OpenMP does not reach other threads.
+    With several BLAS libraries loaded this is the smallest of their limits, because the limit of one that uses OpenMP
+    does not apply to other threads.
     """
     return min((library["num_threads"] for library in _controller().select(user_api="blas").info()), default=1)
 
 
 class _Team(threading.local):
-    """The threads that the current thread may give work to."""
+    """The pool that the current thread may submit work to."""
 
     pool: ThreadPoolExecutor | None = None
     size: int = 1
@@ -48,13 +47,13 @@ _team = _Team()
 
 
 def parallel_threads() -> int:
-    """Return how many tasks :func:`parallel_map` runs at a time when it is called here."""
+    """Return the number of tasks that :func:`parallel_map` runs at a time when called here."""
     return max(blas_threads(), _team.size)
 
 
 @contextmanager
 def worker_threads() -> Iterator[None]:
-    """Give the threads of BLAS to :func:`parallel_map` for a while; BLAS itself has one then.
+    """Give the threads of BLAS to :func:`parallel_map` inside the block; BLAS itself then has one.
 
     Threads of BLAS spin for a while after every product and would take the cores from the workers.
     """
@@ -68,14 +67,14 @@ def worker_threads() -> Iterator[None]:
             yield
         finally:
             _team.pool, _team.size = None, 1
-            pool.shutdown(cancel_futures=True)  # calls that were submitted and not waited for
+            pool.shutdown(cancel_futures=True)  # calls that were submitted and never awaited
 
 
 def submit(function: Callable[..., T], *args: Any) -> Callable[[], T]:
     """Start a call in one of the :func:`worker_threads`, and return a function that waits for its value.
 
-    The workers take calls and blocks of rows in the order in which they come, so that a call which cannot be cut into
-    blocks, a factorisation for example, leaves no core idle. Without workers the call is made here and now.
+    Workers process calls and blocks of rows in order of submission, so a call that cannot be split into blocks, such as
+    a factorisation, leaves no core idle. Without workers the call is made immediately.
     """
     if _team.pool is None:
         value = function(*args)
@@ -84,10 +83,10 @@ def submit(function: Callable[..., T], *args: Any) -> Callable[[], T]:
 
 
 def parallel_map(function: Callable[..., T], *iterables: Iterable[Any]) -> Iterator[T]:
-    """Yield the function's values in order, as ``map`` does, with several calls under way at a time.
+    """Yield the function's values in order, like ``map``, with several calls in progress at a time.
 
-    There are as many workers as BLAS has threads, and each computes with a BLAS of one thread. Only a few values are
-    computed ahead of the one that the caller takes next. A call from within a worker runs there, one task at a time.
+    There are as many workers as BLAS threads, each with a single-threaded BLAS. Only a few values are computed ahead of
+    the caller. A call from within a worker runs there, one task at a time.
     """
     tasks = list(zip(*iterables, strict=False))
     if len(tasks) < 2:
@@ -100,14 +99,14 @@ def parallel_map(function: Callable[..., T], *iterables: Iterable[Any]) -> Itera
         waiting: deque[Future[T]] = deque()
         for task in tasks:
             waiting.append(_team.pool.submit(function, *task))
-            if len(waiting) > 2 * _team.size:  # values that nobody has taken yet take memory
+            if len(waiting) > 2 * _team.size:  # pending values take memory
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # a child process does not inherit threads
     os.register_at_fork(after_in_child=_pools.clear)
 
 
@@ -129,7 +128,6 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 
 def numba_threads() -> int:
-    """Return how many threads numba uses."""
     import numba
 
     return int(numba.get_num_threads())

@@ -1,4 +1,4 @@
-"""One way for long work to say how far it is."""
+"""Progress reports of long-running work."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """One step of long work is done."""
+    """A completed step of long-running work."""
 
     stage: str
-    """What is being done, e.g. ``"codes"`` or ``"functions: image"``."""
+    """E.g. ``"codes"`` or ``"functions: image"``."""
     step: int
     total: int
     seconds: float
-    """Since the work began."""
+    """Since the start."""
     objective: float | None = None
 
 
@@ -24,7 +24,7 @@ Callback = Callable[[Progress], None]
 
 
 class Reporter:
-    """Calls the user's callback, or nobody."""
+    """Calls the user's callback, if any."""
 
     def __init__(self, callback: Callback | None) -> None:
         self._callback = callback

@@ -1,7 +1,7 @@
-"""Random draws that depend on the seed and on the items, not on where the items stand.
+"""Random draws that depend on the seed and on the content of items, not on their positions.
 
-An item is drawn by a keyed hash of its content: shuffling the rows, renaming the modalities or
-adding another modality leaves every draw as it was.
+A row is drawn by a keyed hash of its content, so shuffling rows, renaming modalities or adding another modality does
+not change any draw.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RandomState = int | np.random.Generator | None
 
 
 def root_seed(random_state: RandomState) -> int:
-    """One 63-bit number from which every stream of a fit is derived."""
+    """Return the 63-bit number from which every random stream of a fit is derived."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
     if isinstance(random_state, np.random.Generator):
@@ -29,7 +29,7 @@ def root_seed(random_state: RandomState) -> int:
 
 
 def row_keys(X: Matrix, seed: int) -> Array:
-    """A 64-bit hash of every row, the same for dense and CSR, float32 and float64 input."""
+    """Return a 64-bit hash of every row, the same for dense and CSR, float32 and float64 input."""
     if isinstance(X, RemoteRows):
         return X.map(row_keys, shared=(seed,))
     multipliers = np.random.default_rng([seed, X.shape[1]]).integers(
@@ -46,15 +46,14 @@ def row_keys(X: Matrix, seed: int) -> Array:
 
 
 def draw(X: Matrix, count: int, seed: int) -> Array:
-    """Return the numbers of ``count`` rows drawn by content, in the order of the draw."""
+    """Return the indices of ``count`` rows drawn by content, in the order of the draw."""
     return draw_by_key(row_keys(X, seed), count)
 
 
 def draw_by_key(keys: Array, count: int) -> Array:
     """Return the positions of the ``count`` smallest keys, in ascending order, after mixing equal ones.
 
-    Each copy of a row is an item of its own: where many rows are alike, untagged texts say, they are drawn
-    as often as their number warrants and not all or none.
+    Each copy of a row counts as an item, so duplicates (e.g. untagged texts) are drawn in proportion to their number.
     """
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -66,17 +65,17 @@ def draw_by_key(keys: Array, count: int) -> Array:
 
 
 def stream(seed: int, keys: Array) -> np.random.Generator:
-    """The child stream of the modality whose items have these keys, in whatever order."""
+    # a sum does not depend on the order of the items
     return np.random.default_rng([seed, int(np.add.reduce(keys, dtype=np.uint64))])
 
 
 def _float_bits(values: Array) -> Array:
-    # + 0 turns −0 into 0, so that a stored zero and an absent one are alike
+    # + 0 turns −0 into 0, so that a stored zero equals an absent one
     return (values.astype(np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)
 
 
 def _mix(keys: Array) -> Array:
-    """The finaliser of splitmix64: neighbouring sums become unrelated keys."""
+    """Apply the finaliser of splitmix64, so that neighbouring sums become unrelated keys."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))

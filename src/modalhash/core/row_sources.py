@@ -1,4 +1,4 @@
-"""Where rows come from, so that an error names the row of the user's file, and not that of a part of it."""
+"""Sources of rows, so that an error names the row of the user's file instead of that of an array."""
 
 from __future__ import annotations
 
@@ -13,24 +13,17 @@ from modalhash.core.typing import Array, Matrix
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the items of one modality stand in the files that they were read from.
+    """Positions of the items of one modality in the files that they were read from.
 
     Parameters
     ----------
-    ids
-        of all items that were read
-    pieces
-        the files or variables that they were read from, one after the other, as an error names them
-    ends
-        the number of items up to the end of each piece
-    lines
-        the number of each item's line or row in its piece, as its file counts; from 1 by default
-    columns
-        the names of the features, where they have some
-    unit
-        what the numbers count: ``"line"`` or ``"row"``
-    first
-        the number of the first row, which is said of rows; lines count from 1
+    ids : of all items that were read
+    pieces : names, for errors, of the files or variables that they were read from, in order
+    ends : number of items up to the end of each piece
+    lines : line or row number of each item in its piece; by default counted from ``first``
+    columns : names of the features, if any
+    unit : what the numbers count: ``"line"`` or ``"row"``
+    first : number of the first row; lines count from 1
 
     Examples
     --------
@@ -48,7 +41,7 @@ class Origin:
     first: int = 1
 
     def place(self, id: Any, column: int | None = None) -> str | None:
-        """Say where an item stands; None if it was not read from here."""
+        """Describe the position of an item; None if it was not read from here."""
         found = np.flatnonzero(self.ids == id)
         if len(found) != 1:
             return None
@@ -64,21 +57,21 @@ class Origin:
         return f"{text}, column {self.columns[column]!r}" if named and self.columns else f"{text}, feature {column}"
 
     def lines_by_id(self) -> dict[Any, int]:
-        """Return the line of each item, by its id, where all stand in one file with lines."""
+        """Return the line of each item by its id if all come from one file with lines."""
         if self.lines is None or len(self.pieces) != 1 or self.unit != "line":
             return {}
         return dict(zip(self.ids.tolist(), self.lines.tolist(), strict=True))
 
 
 class TracedFeatures(dict[str, Matrix]):
-    """Features by modality that know which items their rows are."""
+    """Features by modality, with the ids and origins of their rows."""
 
     def __init__(self, features: Mapping[str, Matrix], ids: Mapping[str, Array], origins: Mapping[str, Origin]) -> None:
         super().__init__(features)
         self._ids, self._origins = ids, origins
 
     def place(self, modality: str, row: int, column: int | None = None) -> str | None:
-        """Say where a row stands in the file that it was read from; None if that is not known."""
+        """Describe the position of a row in its file; None if unknown."""
         origin, ids = self._origins.get(modality), self._ids.get(modality)
         if origin is None or ids is None or row >= len(ids):
             return None

@@ -1,4 +1,4 @@
-"""Type names used across the package."""
+"""Type aliases used across the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Codes: TypeAlias = npt.NDArray[np.uint8]
 Matrix: TypeAlias = Any
-"""What validation hands on: a 2-D float array or a canonical CSR array (scipy.sparse carries no types)."""
+"""A validated 2-D float array or canonical CSR array (scipy.sparse has no types)."""
 
 T = TypeVar("T")
 PerModality: TypeAlias = "T | Mapping[str, T]"

@@ -1,4 +1,4 @@
-"""Fits on a Dask cluster: rows and features that stay on workers, of which only sums and codes come back."""
+"""Fits on a Dask cluster: rows and features stay on workers; only sums and codes are transferred."""
 
 import lazy_loader
 

@@ -1,13 +1,23 @@
 """Dask arrays as features and labels of a fit, and as input of a fitted model.
 
-Dask arrays are told by their protocol (``__dask_graph__``): nothing of Dask is imported for who has none. A fit reads
-the chunks of an array three times: to check them, to hash their rows, and to place the rows on workers, where they
-then stay in groups of blocks (:mod:`modalhash.distributed.feature_rows`).
+Dask arrays are recognised by their protocol (``__dask_graph__``), so Dask is imported only if one is passed. A fit
+reads the chunks of an array three times: to check them, to hash their rows, and to place the rows on workers.
+
+There the rows stay in *parts*: groups of blocks (:func:`modalhash.core.blocks.block_groups`), the same that a fit in
+one process adds up first. Each part has a :class:`BlockCache` with the feature blocks that fit in the worker's memory;
+the other blocks are recomputed in every pass. A pass is one task per part. The sums of parts are added on workers in
+the order of the parts, so the result equals that of a single process, bit for bit if both use the same BLAS.
+
+The input of a task is the result of another task, so that Dask can recompute it when a worker is lost. A cache changes
+after its task has ended, and a task may run twice. Neither matters because the content of a cache depends only on the
+rows and the feature map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,38 +25,37 @@ from uuid import uuid4
 
 import numpy as np
 
-from modalhash.core.blocks import PlacedRows, RemoteItems, block_groups
+from modalhash.core.blocks import FeatureRows, PlacedRows, RemoteItems, block_groups, ordered_sum
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_features, check_form, check_magnitude
 from modalhash.distributed.cluster import Cluster
-from modalhash.distributed.feature_rows import BlockCache, DaskParts, total_of
 
 if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 SAMPLE_SIZE = 64
-"""Rows, spread over all, that are brought here for a look at what was learned."""
+"""Evenly spaced rows that are transferred to check what was learned."""
 WORKER_SHARE = 0.5
-"""Of a worker's memory limit, for raw rows and cached features. Dask begins to write to disk at .6."""
+"""Fraction of a worker's memory limit for raw rows and cached features. Dask spills to disk at 0.6."""
+FAN_IN = 8
+"""Sums that one task adds to the previous total."""
 
 
 def is_dask(value: Any) -> bool:
-    """Return whether a value is a Dask collection."""
     return hasattr(value, "__dask_graph__")
 
 
 def any_dask(values: Any) -> bool:
-    """Return whether a mapping holds a Dask collection."""
     return isinstance(values, Mapping) and any(is_dask(value) for value in values.values())
 
 
 def rows_of(X: Mapping[str, Any]) -> dict[str, RemoteItems]:
-    """Return checked features by modality, all of them dask arrays, for a fit on the current client's workers."""
+    """Return checked features by modality, all dask arrays, for a fit on the current client's workers."""
     if others := [name for name, values in X.items() if not is_dask(values)]:
         given = ", ".join(repr(name) for name in others)
         raise TypeError(
-            f"X has dask arrays, but {given} is none; pass all modalities as dask arrays, e.g. "
+            f"X has dask arrays, but {given} is not one; pass all modalities as dask arrays, e.g. "
             f"dask.array.from_array(X[{others[0]!r}], chunks=(10_000, -1)), or none"
         )
     arrays = {name: _checked_array(values, name) for name, values in X.items()}
@@ -55,7 +64,7 @@ def rows_of(X: Mapping[str, Any]) -> dict[str, RemoteItems]:
 
 
 def in_memory(Y: Any) -> Any:
-    """Return labels by modality with dask arrays as arrays of this process; anything else as it is."""
+    """Return labels by modality with dask arrays loaded into this process; anything else unchanged."""
     if not any_dask(Y):
         return Y
     cluster = Cluster()
@@ -66,10 +75,10 @@ def in_memory(Y: Any) -> Any:
 
 
 def lazily(model: CrossModalHasher, X: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """Return the dask arrays that a method of a fitted model, ``"transform"`` say, would make of dask arrays."""
+    """Return the result of a fitted model's method, e.g. ``"transform"``, on dask arrays as dask arrays."""
     delayed = require("dask", extra="dask", why="codes of dask arrays").delayed
     light = copy(model)
-    del light.codes_  # of no use for new items, and large
+    del light.codes_  # large, and not needed for new items
     shared = delayed(light, traverse=False)
     found = {}
     for name, values in X.items():
@@ -79,7 +88,7 @@ def lazily(model: CrossModalHasher, X: Mapping[str, Any], method: str) -> dict[s
 
 
 def model_rows(values: Array, *, model: CrossModalHasher, modality: str, method: str) -> Array:
-    """Return what a model's method makes of the features of one modality; a chunk of an array may have no rows."""
+    """Return the result of a model's method on one modality; a chunk may have no rows."""
     if not len(values):
         row = np.zeros((1, values.shape[1]), dtype=values.dtype)
         return model_rows(row, model=model, modality=modality, method=method)[:0]
@@ -87,7 +96,7 @@ def model_rows(values: Array, *, model: CrossModalHasher, modality: str, method:
 
 
 def _lazy_rows(values: Any, *, model: Any, like: CrossModalHasher, modality: str, method: str) -> Any:
-    """The same of a dask array, for a delayed model; ``like`` is the model itself."""
+    """Like :func:`model_rows` for a dask array and a delayed model; ``like`` is the model itself."""
     if values.ndim != 2 or np.isnan(values.shape[1]):
         raise ValueError(f"{modality!r}: got a dask array of shape {values.shape}; expected (items, features)")
     example = model_rows(np.empty((0, values.shape[1]), values.dtype), model=like, modality=modality, method=method)
@@ -103,7 +112,7 @@ def _lazy_rows(values: Any, *, model: Any, like: CrossModalHasher, modality: str
 
 
 def _known(values: Any, name: str, what: str) -> Any:
-    """The array, unless it is not known how many rows its chunks have."""
+    """Return the array; raise if the sizes of its chunks are unknown."""
     if not (hasattr(values, "chunks") and hasattr(values, "ndim")):
         raise TypeError(f"{name!r}: {what} are a {type(values).__name__}; expected a dask array, e.g. .to_dask_array()")
     if np.isnan(values.shape).any():
@@ -115,7 +124,7 @@ def _known(values: Any, name: str, what: str) -> Any:
 
 
 def _checked_array(values: Any, name: str) -> Any:
-    """Two-dimensional, of known chunks and real numbers, and with whole rows in every chunk."""
+    """Return a 2-D array of real numbers with known chunks of complete rows."""
     array = _known(values, name, "features")
     if not isinstance(array._meta, np.ndarray):
         raise TypeError(
@@ -127,7 +136,7 @@ def _checked_array(values: Any, name: str) -> Any:
 
 
 class DaskItems(RemoteItems):
-    """The rows of a dask array; each pass reads its chunks anew."""
+    """The rows of a dask array; each pass reads its chunks again."""
 
     def __init__(
         self, cluster: Cluster, array: Any, sample: tuple[Array, Array], largest: float, order: Array | None = None
@@ -138,7 +147,6 @@ class DaskItems(RemoteItems):
 
     @classmethod
     def of(cls, cluster: Cluster, array: Any, name: str) -> DaskItems:
-        """Check all rows where they are."""
         n = array.shape[0]
         looked_at = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
         delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(checked_chunk)
@@ -155,29 +163,23 @@ class DaskItems(RemoteItems):
         return cls(cluster, array, (looked_at, np.concatenate(sample)), max(largest))
 
     def beside(self, values: Array) -> Any:
-        """Return a dask array of these rows, in chunks like those of the features."""
         from_array = require("dask.array", extra="dask", why="codes as dask arrays").from_array
         return from_array(values, chunks=(self._array.chunks[0], -1))
 
     def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all chunks."""
         return self._cluster.result(total_of(self._cluster, self._apply(work, shared)))
 
     def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
-        """Return what the work makes of all chunks, as one array."""
         return np.concatenate(self._cluster.results(self._apply(work, shared)))
 
     def __getitem__(self, rows: Array) -> Array:
-        """Return a few rows, in the order given."""
         pieces, places = self._pieces([rows])
         return assembled(self._cluster.results(self._cluster.client.compute(pieces)), places[0])
 
     def ordered(self, order: Array) -> DaskItems:
-        """Return the rows in another order."""
         return DaskItems(self._cluster, self._array, self.sample, self.largest, order)
 
     def placed(self, *, block_rows: int, run_rows: int | None = None) -> DaskGroups:
-        """Return the rows in groups of blocks, shared out among the workers of the cluster and kept there."""
         runs = block_groups(self.shape[0], block_rows, run_rows)
         numbers = np.arange(self.shape[0]) if self._order is None else self._order
         extents = [slice(group[0].start, group[-1].stop) for run in runs for group in run]
@@ -198,7 +200,7 @@ class DaskItems(RemoteItems):
         return list(self._cluster.client.compute([delayed(chunk, *common) for chunk in chunks]))
 
     def _pieces(self, groups: Sequence[Array]) -> tuple[list[Any], list[list[Array | slice]]]:
-        """Tasks that cut the rows of each group from chunks, and for every group the places of its pieces in it."""
+        """Return tasks that cut the rows of each group from chunks, and the positions of the pieces in each group."""
         delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(rows_taken)
         chunks, ends = self._array.to_delayed()[:, 0], np.cumsum(self._array.chunks[0])
         pieces: list[Any] = []
@@ -215,7 +217,7 @@ class DaskItems(RemoteItems):
 
 
 class DaskGroups(PlacedRows):
-    """Rows in groups of blocks that stay on workers: a future of each group."""
+    """Rows in groups of blocks that stay on workers, a future per group."""
 
     def __init__(
         self,
@@ -230,15 +232,12 @@ class DaskGroups(PlacedRows):
         self._ends = np.array([group[-1].stop for run in runs for group in run])
 
     def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all groups."""
         return self._cluster.result(total_of(self._cluster, self._apply(work, shared)))
 
     def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
-        """Return what the work makes of all groups, as one array."""
         return np.concatenate(self._cluster.results(self._apply(work, shared)))
 
     def __getitem__(self, rows: Array) -> Array:
-        """Return a few rows, in the order given."""
         owner = np.searchsorted(self._ends, rows, side="right")
         starts = np.concatenate([[0], self._ends[:-1]])
         places = [np.flatnonzero(owner == group) for group in np.unique(owner)]
@@ -249,7 +248,6 @@ class DaskGroups(PlacedRows):
         return assembled(self._cluster.results(pieces), places)
 
     def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> DaskParts:
-        """Return the features that the map makes, with a cache beside every group."""
         workers, owner = self._cluster.workers(), uuid4().hex
         raw = self.shape[0] * self.shape[1] * self.dtype.itemsize // len(workers)
         limits = [worker.memory_limit for worker in workers if worker.memory_limit]
@@ -277,19 +275,17 @@ class DaskGroups(PlacedRows):
 
 
 def checked_chunk(chunk: Array, name: str, start: int, looked_at: Array) -> tuple[float, bool, Array, Array]:
-    """Return a chunk's largest magnitude, whether its rows differ, its first row and those looked at."""
+    """Return a chunk's largest magnitude, whether its rows differ, its first row and its sampled rows."""
     values = check_features({name: chunk}, first_row=start)[name]
     largest = float(max(values.max(), -values.min()))
     return largest, bool(np.any(values != values[0])), values[0].copy(), values[looked_at]
 
 
 def rows_taken(chunk: Array, rows: Array | slice) -> Array:
-    """Return these rows of a chunk, as an array of their own."""
     return np.array(chunk[rows])
 
 
 def assembled(pieces: Sequence[Array], places: Sequence[Array | slice]) -> Array:
-    """Return the pieces as one array, each at its places."""
     n = sum(len(piece) for piece in pieces)
     rows = np.empty((n, pieces[0].shape[1]), dtype=pieces[0].dtype)
     for piece, place in zip(pieces, places, strict=True):
@@ -303,7 +299,215 @@ def cache_beside(rows: Array, *arguments: Any) -> BlockCache:
 
 
 def _compact(numbers: Array) -> Array | slice:
-    """Consecutive numbers as a slice."""
     if len(numbers) == int(numbers[-1]) - int(numbers[0]) + 1 and np.all(np.diff(numbers) == 1):
         return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers
+
+
+class _Ledger:
+    """Bytes reserved by the caches of this process, by fit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    def take(self, owner: str, wanted: int, unit: int, own_limit: int | None, limit: int | None) -> int:
+        """Reserve up to ``wanted`` units; return how many fit the limits of this fit and of the process."""
+        with self._lock:
+            own, total = self._taken.get(owner, 0), sum(self._taken.values())
+            for most, taken in ((own_limit, own), (limit, total)):
+                if most is not None:
+                    wanted = min(wanted, max(0, most - taken) // unit)
+            if wanted:
+                self._taken[owner] = own + wanted * unit
+        return wanted
+
+    def give_back(self, owner: str, size: int) -> None:
+        with self._lock:
+            self._taken[owner] -= size
+            if not self._taken[owner]:
+                del self._taken[owner]
+
+
+_ledger = _Ledger()
+
+
+class BlockCache:
+    """Feature blocks of one part in a worker's memory.
+
+    Parameters
+    ----------
+    n_blocks, block_bytes : of the part
+    owner : the fit that it belongs to
+    own_limit, limit : bytes for all caches in one process of this fit, and of all fits; None for no limit
+    """
+
+    def __init__(self, n_blocks: int, block_bytes: int, owner: str, own_limit: int | None, limit: int | None) -> None:
+        self._arguments = n_blocks, block_bytes, owner, own_limit, limit
+        self._lock = threading.Lock()
+        self._blocks: dict[int, tuple[Array, bool]] = {}  # features, and whether the mean is subtracted
+        self._room = _ledger.take(owner, n_blocks, block_bytes, own_limit, limit)
+        self._size = self._room * block_bytes
+        if self._size:
+            weakref.finalize(self, _ledger.give_back, owner, self._size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without blocks, which are recomputed instead of being sent or written to disk."""
+        return BlockCache, self._arguments
+
+    def __sizeof__(self) -> int:
+        """Return the reserved size, because Dask asks before the cache is filled."""
+        return object.__sizeof__(self) + self._size
+
+    def block(self, i: int, rows: Array, where: slice, feature_map: Any) -> Array:
+        """Return the features of block ``i``, which are those of ``rows[where]``."""
+        centred = bool(feature_map.mean_.any())
+        with self._lock:
+            block, is_centred = self._blocks.get(i, (None, False))
+            if block is not None and centred and not is_centred:
+                block -= feature_map.mean_
+                self._blocks[i] = block, True
+            elif block is None or centred != is_centred:
+                block = np.asarray(feature_map._compute(rows, where))
+                if i in self._blocks or len(self._blocks) < self._room:
+                    self._blocks[i] = block, centred
+            return block
+
+
+def part_results(
+    work: Callable[..., Any],
+    slices: Sequence[slice],
+    rows: Array,
+    cache: BlockCache,
+    feature_map: Any,
+    per_item: Sequence[Array],
+    shared: Sequence[Any],
+) -> Iterator[Any]:
+    """Yield the work's result for each block of a part."""
+    shared = [own(value) for value in shared]
+    for i, where in enumerate(slices):
+        yield work(cache.block(i, rows, where, feature_map), *(values[where] for values in per_item), *shared)
+
+
+def sum_of_part(*arguments: Any) -> Any:
+    return ordered_sum(part_results(*arguments))
+
+
+def rows_of_part(*arguments: Any) -> Array:
+    return np.concatenate(list(part_results(*arguments)))
+
+
+def own(value: Any) -> Any:
+    """Return a copy of an array, aligned as numpy allocates it.
+
+    A received array has the alignment of its message, and the rounding of some BLAS products depends on it.
+    """
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def head_of_part(rows: Array, cache: BlockCache, feature_map: Any, where: slice, size: int) -> Array:
+    return cache.block(0, rows, where, feature_map)[:size]
+
+
+def added(*sums: Any) -> Any:
+    return ordered_sum(iter(sums))
+
+
+def total_of(cluster: Cluster, sums: Sequence[Any]) -> Any:
+    """Return a future of the sum of futures, added on workers in order, :data:`FAN_IN` at a time."""
+    total = sums[0]
+    for i in range(1, len(sums), FAN_IN):
+        total = cluster.submit(added, total, *sums[i : i + FAN_IN])
+    return total
+
+
+class DaskParts(FeatureRows):
+    """Features of rows on workers.
+
+    Parameters
+    ----------
+    cluster : of the workers
+    rows : futures of the raw rows of each part
+    runs : slices of the blocks of each part of each run, see :func:`modalhash.core.blocks.block_groups`
+    take : returns raw rows by their indices
+    feature_map : a map whose ``_compute`` returns the features; sent again when its mean has been learned
+    width, dtype : of the features
+    caches : futures of a cache for each part
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rows: Sequence[Any],
+        runs: Sequence[Sequence[Sequence[slice]]],
+        take: Callable[[Array], Array],
+        feature_map: Any,
+        *,
+        width: int,
+        dtype: np.dtype[Any],
+        caches: Sequence[Any],
+    ) -> None:
+        groups = [group for run in runs for group in run]
+        self.n, self.width, self.dtype = groups[-1][-1].stop, width, dtype
+        self._cluster, self._rows, self._caches = cluster, rows, caches
+        self._extents = [slice(group[0].start, group[-1].stop) for group in groups]
+        self._slices = [
+            [slice(block.start - group[0].start, block.stop - group[0].start) for block in group] for group in groups
+        ]
+        self._run_ends = np.cumsum([len(run) for run in runs])
+        self._take, self._map = take, feature_map
+        self._sent: Any = None
+        self._cut: dict[int, tuple[Array, list[Any]]] = {}
+
+    def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
+        sums = self._submit(sum_of_part, work, per_item, shared)
+        return added(
+            self._cluster.result(total_of(self._cluster, sums))
+        )  # a copy, because received arrays are read-only
+
+    def run_totals(
+        self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
+    ) -> list[Any]:
+        sums = self._submit(sum_of_part, work, per_item, shared)
+        starts = [0, *self._run_ends[:-1]]
+        totals = [total_of(self._cluster, sums[a:b]) for a, b in zip(starts, self._run_ends, strict=True)]
+        del sums  # so that the workers keep only the totals
+        return [added(total) for total in self._cluster.results(totals)]
+
+    def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
+        return np.concatenate(self._cluster.results(self._submit(rows_of_part, work, per_item, shared)))
+
+    def head(self, size: int) -> Array:
+        first = self._rows[0], self._caches[0], self._feature_map(), self._slices[0][0], size
+        return np.asarray(own(self._cluster.result(self._cluster.submit(head_of_part, *first))))
+
+    def take(self, rows: Array) -> Array:
+        """Return the features of a few rows, in the order given, computed in this process."""
+        return np.asarray(self._map._compute(self._take(rows), slice(None)))
+
+    def subtract(self, row: Array) -> None:
+        """Send the map again, so that the caches subtract its new mean."""
+        self._sent = None
+
+    def _feature_map(self) -> Any:
+        if self._sent is None:
+            self._sent = self._cluster.share(self._map)
+        return self._sent
+
+    def _submit(
+        self, function: Callable[..., Any], work: Callable[..., Any], per_item: Sequence[Array], shared: Sequence[Any]
+    ) -> list[Any]:
+        feature_map, common = self._feature_map(), [self._cluster.share(value) for value in shared]
+        cut = [self._cut_to_parts(values) for values in per_item]
+        return [
+            self._cluster.submit(
+                function, work, slices, rows, cache, feature_map, [values[i] for values in cut], common
+            )
+            for i, (slices, rows, cache) in enumerate(zip(self._slices, self._rows, self._caches, strict=True))
+        ]
+
+    def _cut_to_parts(self, values: Array) -> list[Any]:
+        """Return futures of the values of each part's items; the same array is sent once."""
+        if id(values) not in self._cut:
+            self._cut[id(values)] = values, [self._cluster.share(values[extent]) for extent in self._extents]
+        return self._cut[id(values)][1]

@@ -1,8 +1,7 @@
-"""The Dask cluster of a fit: who works, what all workers need, and results that are waited for without hanging.
+"""The Dask cluster of a fit: its workers, shared values, and waiting for results without hanging.
 
-A worker that dies takes its results with it. Dask makes them anew from the tasks that made them, which it can only for
-results of tasks: what all workers need is therefore submitted as a task of its own (:meth:`Cluster.share`), never
-scattered.
+Dask recomputes the results of a lost worker from the tasks that made them. Values that all workers need are therefore
+submitted as tasks (:meth:`Cluster.share`), never scattered.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from modalhash.core.imports import require
 T = TypeVar("T")
 
 ASK_EVERY = 2.0
-"""Seconds after which someone who waits for a result asks whether there are workers left."""
+"""Seconds between checks for workers while a result is pending."""
 PATIENCE = 30.0
-"""Seconds without any worker after which a fit gives up. A nanny starts a new worker in a few."""
+"""Seconds without workers after which a fit fails. A nanny restarts a worker in a few seconds."""
 
 
 class ClusterError(RuntimeError):
-    """A fit cannot go on: no client, no workers, or no scheduler. The message says what to do."""
+    """A fit cannot continue without a client, workers or a scheduler. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker process."""
+    """A worker process; ``memory_limit`` is in bytes, 0 for none."""
 
     address: str
     threads: int
-    memory_limit: int  # bytes; 0 for none
+    memory_limit: int
 
 
 class Cluster:
@@ -45,15 +44,17 @@ class Cluster:
             self.client: Any = distributed.default_client()
         except ValueError:
             raise ClusterError(
-                "dask arrays were given, and there is no Dask client to work with. Make one before the fit: "
+                "dask arrays need a Dask client. Make one before the fit: "
                 "client = distributed.Client('tcp://scheduler:8786'), or distributed.Client() for workers on this "
                 "machine. To fit in this process instead, pass arrays: X['image'].compute()"
             ) from None
         if self.client.asynchronous:
-            raise ClusterError("the current Dask client is asynchronous; a fit needs distributed.Client(...) without")
+            raise ClusterError(
+                "the current Dask client is asynchronous; a fit needs a synchronous distributed.Client(...)"
+            )
 
     def workers(self) -> list[Worker]:
-        """Return the workers there are now, by address; waits a while for the first one."""
+        """Return the current workers by address; wait up to :data:`PATIENCE` seconds for the first one."""
         begin = monotonic()
         while True:
             if found := self._ask(self.client.scheduler_info, n_workers=-1)["workers"]:
@@ -67,23 +68,23 @@ class Cluster:
                 raise self._lost() from error
 
     def share(self, value: Any) -> Any:
-        """Return a future of a value that tasks on any worker may take, and that outlives every worker."""
+        """Return a future of a value for tasks on any worker; it survives the loss of a worker."""
         return self.submit(identity, value)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
-        """Return a future of the function's value. ``worker`` is where it should be, unless that one is gone."""
+        """Return a future of the function's value. ``worker`` is the preferred address."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         return self.client.submit(function, *arguments, pure=False, **where)
 
     def result(self, future: Any) -> Any:
-        """Return a future's value; raise :class:`ClusterError` when nobody is left to make it."""
+        """Return a future's value; raise :class:`ClusterError` if no worker is left to compute it."""
         begin, timeout = None, ASK_EVERY
         while True:
             try:
                 return future.result(timeout=timeout)
             except TimeoutError:
                 if future.status == "finished":
-                    timeout *= 2  # it is made, and takes its time on the way
+                    timeout *= 2  # computed, and being transferred
             except CancelledError as error:
                 raise self._lost() from error
             if self._ask(self.client.nthreads):
@@ -94,11 +95,9 @@ class Cluster:
                     raise self._no_workers()
 
     def results(self, futures: Iterable[Any]) -> list[Any]:
-        """Return the values of futures, in their order."""
         return [self.result(future) for future in futures]
 
     def _ask(self, question: Callable[..., Any], **options: Any) -> Any:
-        """The scheduler's answer."""
         try:
             return question(**options)
         except (OSError, CancelledError) as error:  # a TimeoutError is an OSError
@@ -118,5 +117,5 @@ class Cluster:
 
 
 def identity(value: T) -> T:
-    """Return the value: a task whose result Dask can make anew."""
+    """Return the value; as a task, its result can be recomputed by Dask."""
     return value

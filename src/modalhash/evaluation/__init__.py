@@ -1,4 +1,4 @@
-"""Measure retrieval, and say exactly what was measured.
+"""Measures of retrieval, with the protocol that defines them.
 
 Importing this package loads neither numba nor matplotlib.
 """

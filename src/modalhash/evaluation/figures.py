@@ -1,4 +1,4 @@
-"""Figures: of single results into the axes given (or new ones), and of many methods as small multiples."""
+"""Figures of single results in given or new axes, and of many methods as small multiples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLOURS = {
     "ucmh": VIOLET, "rucmh": SLATE, "sapmh": OLIVE, "gsph, pairs given": BROWN,
     "amsh-s": ORANGE, "amsh-t": GREEN, "amsh-k": BLUE, "amsh-m": VIOLET,
 }  # fmt: skip
-"""Colours of methods by lower-case name: a method has the same one in every figure."""
+"""Colours of methods by lower-case name, the same in every figure."""
 DASHES = ("-", "--", ":", "-.")
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -54,16 +54,16 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "savefig.facecolor": "white",
 }
-"""Settings of matplotlib (rc parameters) for figures of several panels."""
+"""matplotlib rc parameters for figures of several panels."""
 RECALL_STEP = 0.02
-"""The recall from one point of a kept curve to the next."""
+"""Difference of recall between two points of a stored curve."""
 MAX_COLUMNS = 4
 Panel = tuple[str, str, int]
 """Database, direction and code length."""
 
 
 def method_colours(labels: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each label: that of the method, or the first of the palette that is free.
+    """Return a colour for each label: that of the method, or the next free one of the palette.
 
     Examples
     --------
@@ -83,21 +83,21 @@ def method_colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def draw_curves(figure: Any, curves: Mapping[Panel, Mapping[str, Array]], *, bold: str = "") -> None:
-    """Draw precision over recall as small multiples, with one legend for all.
+    """Draw precision over recall as small multiples with a common legend.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
         With constrained layout.
     curves : dict
-        (database, direction, bits) → label → the precision at recall 0, 0.02, 0.04, …
+        (database, direction, bits) → label → precision at recall 0, 0.02, 0.04, …
     bold : str
-        The label whose line is thick, e.g. the method that the others are tested against.
+        Label of the thick line, e.g. the reference method.
     """
     labels = list(dict.fromkeys(label for lines in curves.values() for label in lines))
     colours = method_colours(labels)
     rows, columns = _layout(curves)
-    shared = "row" if len(columns[0]) == 1 else False  # lengths compare well on one scale, directions do not
+    shared = "row" if len(columns[0]) == 1 else False  # code lengths share a scale, directions do not
     axes = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey=shared)
     handles: dict[str, Any] = {}
     for panel_row, row in zip(axes, rows, strict=True):
@@ -117,17 +117,16 @@ def draw_curves(figure: Any, curves: Mapping[Panel, Mapping[str, Array]], *, bol
             ax.set_title(f"{direction.replace('→', ' → ')}, {bits} bits", loc="left")
         panel_row[0].set_ylabel(f"precision, {row[0]}")
     for ax in axes.flat:
-        ax.set(xlim=(0, 1), ylim=(0, None))  # once all lines are there, as axes may be shared
+        ax.set(xlim=(0, 1), ylim=(0, None))  # after all lines, because axes may be shared
     for ax in axes[-1]:
         ax.set_xlabel("recall")
-    ncols = min(len(labels), 9, 1 + 2 * len(columns))  # as wide as the panels, not wider
+    ncols = min(len(labels), 9, 1 + 2 * len(columns))  # not wider than the panels
     figure.legend(
         [handles[label] for label in labels], labels, loc="outside lower center", ncols=ncols, handlelength=2.2
     )
 
 
 def figure_size(curves: Mapping[Panel, Any]) -> tuple[float, float]:
-    """Return width and height in inches of a figure for :func:`draw_curves`."""
     rows, columns = _layout(curves)
     return 2.35 * len(columns) + 0.4, 2.15 * len(rows) + 0.75
 
@@ -135,10 +134,7 @@ def figure_size(curves: Mapping[Panel, Any]) -> tuple[float, float]:
 def render_curves(
     curves: Mapping[Panel, Mapping[str, Array]], *, title: str, caption: str, bold: str = "", kind: str = "svg"
 ) -> bytes:
-    """Return a file of :func:`draw_curves`, of the kind svg, png or pdf, with a title above and a caption below.
-
-    The same curves give the same bytes.
-    """
+    """Return :func:`draw_curves` with title and caption as the bytes of an svg, png or pdf file, reproducibly."""
     matplotlib = require("matplotlib", extra="plot", why="drawing curves")
     module = require("matplotlib.figure", extra="plot", why="drawing curves")
     width, height = figure_size(curves)
@@ -158,9 +154,9 @@ def render_curves(
 
 
 def _layout(curves: Mapping[Panel, Any]) -> tuple[list[Any], list[Any]]:
-    """Return the beginnings of panels that make the rows, and the ends that make the columns.
+    """Return the panel prefixes that make the rows, and the suffixes that make the columns.
 
-    A row is a database where there are few directions and lengths, else a database and a direction.
+    A row is a database if there are few directions and lengths, otherwise a database and a direction.
     """
     if not curves:
         raise ValueError("curves is empty; expected a dict from (database, direction, bits) to curves")

@@ -1,13 +1,17 @@
-r"""Average precision from histograms, for every way of ordering items at the same distance.
+r"""Average precision and curves from histograms, for every order of items at the same distance.
 
-A distance holds ``g`` items of which ``q`` are relevant; ``s`` items and ``R`` relevant ones are
-nearer. With its relevant items first (optimistic) or last (pessimistic) the precisions at them add up
-to a difference of harmonic numbers; over all orders (expected) to
+A distance holds ``g`` items of which ``q`` are relevant; ``s`` items and ``R`` relevant ones are nearer. With its
+relevant items first (optimistic) or last (pessimistic) the precisions at them sum to a difference of harmonic numbers;
+over all orders (expected) to
 
 .. math:: \sum_{i=1}^{g} \frac{q}{g} \cdot \frac{R + 1 + (i-1)\frac{q-1}{g-1}}{s+i}
 
-because a relevant item is at position ``i`` with probability ``q/g`` and then the ``i − 1`` positions before
-hold ``(i−1)(q−1)/(g−1)`` others on average: again harmonic numbers. Nothing is sorted.
+because a relevant item is at position ``i`` with probability ``q/g`` and then the ``i − 1`` positions before hold
+``(i−1)(q−1)/(g−1)`` others on average: again harmonic numbers. Nothing is sorted.
+
+The number of relevant items among the first N is piecewise linear in N for each query. Its slope within a distance is
+``q/g`` over all orders, or 1 and 0 if relevant items come first or last. The slopes of all queries are summed at their
+breaks, so the cost of a curve over every rank does not depend on the size of the database.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice
 from modalhash.evaluation.ranking import TIES, Ranking, rank
 
-QUERIES_AT_ONCE = 1024  # keeps the work space at a few megabytes however many queries there are
+QUERIES_AT_ONCE = 1024  # bounds the workspace to a few megabytes
 
 
 def average_precision(
@@ -37,10 +41,10 @@ def average_precision(
     ties : {"expected", "stable", "optimistic", "pessimistic"}
         The order of items at the same distance.
     cutoff : int, optional
-        Only the first ``cutoff`` ranks count; None for the whole database.
+        Number of ranks that count; None for the whole database.
     normaliser : {"relevant", "retrieved", "smaller"}
-        What the sum of precisions is divided by: the relevant items in the database, those up to the
-        cut-off, or the smaller of cut-off and relevant items.
+        What the sum of precisions is divided by: the relevant items in the database, those up to the cut-off, or the
+        smaller of cut-off and relevant items.
     """
     depth = ranking.n_items if cutoff is None else cutoff
     if ties == "stable":
@@ -79,7 +83,7 @@ def mean_average_precision(
 
 
 def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Array]:
-    """Return the sum of the precisions at the relevant items up to rank ``depth``, and the number of those items."""
+    """Return the sum of the precisions at the relevant items up to rank ``depth``, and their number."""
     g, q = np.moveaxis(histograms.astype(np.float64), 2, 0)
     s, R = g.cumsum(axis=1) - g, q.cumsum(axis=1) - q
     m = np.clip(depth - s, 0, g)  # ranks of each distance inside the cut-off
@@ -98,8 +102,8 @@ def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Arr
 def harmonic_difference(a: Array, b: Array) -> Array:
     """Return 1/(a+1) + … + 1/b for whole numbers 0 ≤ a ≤ b, to full relative precision.
 
-    A table of harmonic numbers would lose digits in the difference: the small part is summed, the
-    rest comes from their asymptotic series.
+    The difference of two tabulated harmonic numbers would lose digits, so only terms up to 32 are tabulated and the
+    rest comes from the asymptotic series.
     """
     a_small, b_small = (np.minimum(x, _SMALL).astype(np.intp) for x in (a, b))
     a, b = np.maximum(a, _SMALL), np.maximum(b, _SMALL)
@@ -111,7 +115,7 @@ _HARMONIC = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, _SMALL + 1))])
 
 
 def _tail(n: Array) -> Array:
-    """H(n) − ln n − γ, to 1e-16 from n = 32 on."""
+    """Return H(n) − ln n − γ, to 1e-16 for n ≥ 32."""
     x = 1 / n**2
     return np.asarray(0.5 / n - x * (1 / 12 - x * (1 / 120 - x * (1 / 252 - x / 240))))
 
@@ -133,13 +137,13 @@ def _divide(sums: Array, divisors: Array) -> Array:
 
 
 def _expected_ratio(histogram: Array, depth: int) -> float:
-    """Expectation of (sum of precisions) / (relevant items retrieved) for one query.
+    """Return the expectation of (sum of precisions) / (relevant items retrieved) for one query.
 
-    Both depend on how many relevant items of the distance that the cut-off splits come before it:
-    that number is hypergeometric, and given it their positions are again uniform.
+    Both depend on the number of relevant items before the cut-off within the distance that it splits. That number is
+    hypergeometric, and given it their positions are uniform.
     """
     g, q = histogram.T
-    depth = min(depth, int(g.sum()))  # a query with an excluded item sees one item less
+    depth = min(depth, int(g.sum()))  # a query with an excluded item has one item less
     split = int(np.searchsorted(g.cumsum(), depth))
     s, R = g[:split].sum(), q[:split].sum()
     ranks = depth - s
@@ -151,7 +155,7 @@ def _expected_ratio(histogram: Array, depth: int) -> float:
 
 
 def _hypergeometric(items: int, relevant: int, drawn: int) -> tuple[Array, Array]:
-    """Possible numbers of relevant items among the drawn ones, and their probabilities."""
+    """Return the possible numbers of relevant items among the drawn ones, and their probabilities."""
     h = np.arange(max(0, drawn + relevant - items), min(relevant, drawn) + 1)
     up, down = (relevant - h) * (drawn - h), h * (items - relevant - drawn + h)
     ratios = np.log(up[:-1]) - np.log(down[1:])  # each probability from the one before
@@ -164,14 +168,6 @@ def _log_choose(n: int, k: int) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
-# -- Precision and recall by rank and by radius, averaged over the queries, from histograms.
-#
-# The number of relevant items among the first N is, for each query, a line broken where a distance
-# begins: its slope within a distance is q/g over all orders, or 1 and 0 when relevant items come first
-# or last. Slopes of all queries are added up at their breaks, so a curve over every rank costs no more
-# than the histograms, whatever the size of the database.
-
-
 @dataclass(frozen=True, eq=False)
 class Curve:
     """Precision and recall at ranks, or within radii."""
@@ -181,7 +177,7 @@ class Curve:
     recall: Array
 
     def thin(self, points: int = 1000) -> Curve:
-        """Return at most about this many points, close together where ranks are small and evenly spread."""
+        """Return about ``points`` points at most, half spaced geometrically and half evenly."""
         n = len(self.at)
         if n <= points:
             return self
@@ -197,7 +193,6 @@ class Curve:
         return grid, np.interp(grid, recall, precision)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as plain lists."""
         return {"at": self.at.tolist(), "precision": self.precision.tolist(), "recall": self.recall.tolist()}
 
 
@@ -215,8 +210,8 @@ def by_rank(ranking: Ranking, *, ties: str = "expected", empty: str = "zero") ->
 def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") -> Curve:
     """Return precision and recall within each Hamming radius; no ties are involved.
 
-    ``"macro"`` averages over the queries, and a query that finds nothing within the radius has
-    precision 0 there; ``"micro"`` divides the items of all queries together.
+    ``"macro"`` averages over the queries, with precision 0 for a query without items in the radius; ``"micro"`` pools
+    the items of all queries.
     """
     check_choice(average, "average", ("macro", "micro"))
     items, relevant = np.moveaxis(ranking.histograms.cumsum(axis=1, dtype=np.int64), 2, 0)
@@ -231,7 +226,7 @@ def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") 
 
 
 def _gains(ranking: Ranking, ties: str) -> tuple[Array, Array]:
-    """What each rank adds, over all queries: relevant items, and shares of a query's relevant items."""
+    """Return the relevant items, and fractions of a query's relevant items, that each rank adds over all queries."""
     n = ranking.n_items
     bends = np.zeros((2, n + 1))
     for start in range(0, ranking.n_queries, QUERIES_AT_ONCE):

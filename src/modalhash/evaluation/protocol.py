@@ -1,7 +1,7 @@
-"""What exactly was measured, as a value that prints itself into every table.
+"""The definition of a measurement, printed with every table.
 
-Two numbers called "mAP" may differ by the order of ties, a cut-off, what the sum is divided by, what a
-query without relevant items counts, and which codes the database holds. :class:`Protocol` names each.
+Two numbers called "mAP" may differ by the order of ties, the cut-off, the divisor of the sum, the value of a query
+without relevant items, and the codes of the database. :class:`Protocol` names each.
 """
 
 from __future__ import annotations
@@ -30,18 +30,16 @@ class Protocol:
 
     Parameters
     ----------
-    ties : order of items at the same distance: ``"expected"`` is the exact mean over all orders,
-        ``"stable"`` the order of the database, ``"optimistic"`` relevant first, ``"pessimistic"`` last
+    ties : order of items at the same distance: ``"expected"`` is the exact mean over all orders, ``"stable"`` the order
+        of the database, ``"optimistic"`` relevant first, ``"pessimistic"`` last
     cutoff : ranks that count for average precision; None for the whole database
-    normaliser : what the sum of precisions is divided by: the ``"relevant"`` items in the database,
-        those ``"retrieved"`` up to the cut-off, or the ``"smaller"`` of cut-off and relevant items
-    empty : a query without relevant items counts as ``"zero"``, or ``"skip"`` leaves it out
-    database : ``"learned"`` codes of the training items (made from their labels), ``"hashed"`` codes of
-        the same items (from features alone), or the hashed codes of ``"unseen"`` items
-    relevance : ``"shared"``: at least one label in common; ``"same-class"``: the same, and every item
-        must have exactly one label
-    count_from : the number of queries that the mean is divided by starts here. Published codes
-        have 10 by mistake
+    normaliser : divisor of the sum of precisions: the ``"relevant"`` items in the database, those ``"retrieved"`` up to
+        the cut-off, or the ``"smaller"`` of cut-off and relevant items
+    empty : a query without relevant items counts as ``"zero"``, or ``"skip"`` excludes it
+    database : ``"learned"`` codes of the training items (from their labels), ``"hashed"`` codes of the same items (from
+        features alone), or the hashed codes of ``"unseen"`` items
+    relevance : ``"shared"``: at least one label in common; ``"same-class"``: the same, with exactly one label per item
+    count_from : initial value of the number of queries that the mean is divided by; 10 by mistake in published codes
 
     Examples
     --------
@@ -68,7 +66,7 @@ class Protocol:
 
     @property
     def measure(self) -> str:
-        """Return the measure's name: ``mAP@all`` or ``mAP@k``."""
+        """Return ``mAP@all`` or ``mAP@k``."""
         return f"mAP@{'all' if self.cutoff is None else self.cutoff}"
 
     def __str__(self) -> str:
@@ -109,18 +107,16 @@ class Protocol:
         return replace(start, **changes)
 
     def with_database(self, database: str) -> Protocol:
-        """Return the same protocol for another kind of database."""
         return replace(self, database=database)
 
     def counted(self, n_relevant: Array) -> Array:
-        """Return which queries enter the mean."""
         return np.asarray(n_relevant > 0) if self.empty == "skip" else np.ones(len(n_relevant), dtype=bool)
 
     def mean(self, average_precisions: Array) -> float:
-        """Return the mean over the queries that count, divided as the protocol says."""
+        """Return the mean over the queries that count."""
         if not len(average_precisions):
             raise ValueError(
-                "no query has a relevant item in the database and empty='skip' leaves all of them out; "
+                "no query has a relevant item in the database and empty='skip' excludes all of them; "
                 "check that queries and database share their label columns"
             )
         total = float(np.sum(average_precisions, dtype=np.float64))
@@ -136,7 +132,7 @@ def _number(name: str, value: str, text: str) -> int | None:
 
 
 def _published(**changes: Any) -> Protocol:
-    # what all published codes share: MATLAB's sort is stable, so ties keep the order of the database
+    # MATLAB's sort is stable, so ties keep the order of the database in all published codes
     return Protocol(**{"ties": "stable", "normaliser": "retrieved", **changes})
 
 
@@ -146,7 +142,7 @@ PRESETS: dict[str, Protocol] = {
     "scratch": _published(),
     "srlch": _published(),
     "fcmh": _published(),
-    # perf_metric4Label.m: queries without relevant items are left out; the database is re-encoded
+    # perf_metric4Label.m skips queries without relevant items and re-encodes the database
     "sephlike": _published(normaliser="relevant", empty="skip", database="hashed"),
     # the same file as shipped for CMFH, SMFH, SCRATCH, CVH, IMH, LSSH, SCM …: the counter starts at 10
     "bmc": _published(normaliser="relevant", empty="skip", database="hashed", count_from=10),
@@ -155,4 +151,4 @@ PRESETS: dict[str, Protocol] = {
     "smfh-bmc": _published(cutoff=2173, relevance="same-class", database="hashed"),
     "ocmfh": _published(cutoff=100),
 }
-"""Protocols of published codes, by the name of the method or of the collection they come from."""
+"""Protocols of published codes, by method or collection."""

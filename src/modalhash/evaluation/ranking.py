@@ -1,7 +1,7 @@
 """The Hamming ranking of a database for a set of queries, as histograms instead of sorted lists.
 
-How many items, and how many relevant ones, stand at each distance from a query is all that a
-measure needs: ``n_bits + 1`` pairs of counts in place of a ranking of the whole database.
+The measures need only the number of items, and of relevant items, at each distance from a query: ``n_bits + 1`` pairs
+of counts instead of a ranking of the whole database.
 """
 
 from __future__ import annotations
@@ -21,35 +21,30 @@ TIES = ("expected", "stable", "optimistic", "pessimistic")
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Items and relevant items at each distance from each query.
-
-    Relevant is what shares at least one label with the query.
-    """
+    """Items and relevant items (sharing at least one label) at each distance from each query."""
 
     query_codes: Array
-    """As 64-bit words, ``(queries, words)``; so are the query labels."""
+    """64-bit words, ``(queries, words)``, like the query labels."""
     query_labels: Array
     codes: Array
-    """The database as 64-bit words, ``(words, items)``; so are its labels."""
+    """64-bit words, ``(words, items)``, like the labels."""
     labels: Array
     histograms: Array
-    """``int32 (queries, n_bits + 1, 2)``: items, and relevant items, at each distance."""
+    """``int32 (queries, n_bits + 1, 2)``: items and relevant items at each distance."""
     excluded: Array
-    """The item that each query does not see, by number; −1 for none."""
+    """Row of the item excluded for each query; −1 for none."""
 
     @property
     def n_queries(self) -> int:
-        """Return the number of queries."""
         return int(self.query_codes.shape[0])
 
     @cached_property
     def n_items(self) -> int:
-        """Return the number of items that a query is compared with: the database without the excluded one."""
+        """Return the number of items that a query is compared with, without the excluded one."""
         return int(self.histograms[:, :, 0].sum(axis=1, dtype=np.int64).max())
 
     @cached_property
     def n_relevant(self) -> Array:
-        """Return the number of relevant items of each query."""
         return np.asarray(self.histograms[:, :, 1].sum(axis=1, dtype=np.int64))
 
     def stable_ranks(self, *, cutoff: int | None = None, depth: int = 0) -> tuple[Array, Array, Array, Array]:
@@ -88,11 +83,11 @@ def rank(
     query_labels, database_labels : (n, n_classes) 0/1, dense or CSR
         Items with a label in common are relevant to each other.
     n_bits : int, optional
-        Length of the codes; by default all the bits that the bytes hold.
+        Length of the codes; by default all bits of the bytes.
     excluded : (n_queries,) int, optional
-        For each query, the number of a database item to leave out, e.g. itself; −1 for none.
+        For each query, the row of a database item to exclude, e.g. itself; −1 for none.
     names : (str, str)
-        What error messages call the queries and the database.
+        Names of the queries and the database in errors.
     """
     if n_bits is None:
         n_bits = 8 * (query_codes.shape[1] if getattr(query_codes, "ndim", 0) == 2 else 1)
@@ -122,13 +117,13 @@ def _check_excluded(excluded: Any, n_queries: int, n_items: int) -> Array:
         return np.full(n_queries, -1)
     own = np.asarray(excluded)
     if own.shape != (n_queries,) or not np.issubdtype(own.dtype, np.integer):
-        raise ValueError(f"excluded: got {own.dtype} of shape {own.shape}; expected {n_queries} item numbers")
+        raise ValueError(f"excluded: got {own.dtype} of shape {own.shape}; expected {n_queries} row indices")
     if own.min() < -1 or own.max() >= n_items:
         raise ValueError(
-            f"excluded: goes from {own.min()} to {own.max()}; expected −1 to {n_items - 1}, an item's number"
+            f"excluded: values from {own.min()} to {own.max()}; expected −1 to {n_items - 1}, the rows of items"
         )
     if n_items == 1 and own.max() == 0:
-        raise ValueError("excluded: the only item of the database is left out; expected at least one more")
+        raise ValueError("excluded: the only item of the database is excluded; expected at least one more")
     return own.astype(np.int64)
 
 

@@ -14,8 +14,6 @@ from modalhash.evaluation.measures import Curve
 from modalhash.evaluation.protocol import Protocol
 from modalhash.evaluation.significance import bootstrap_interval, randomisation_test
 
-# -- One table, four ways to show it; none of them without the protocol.
-
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -39,13 +37,12 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text and numbers under a title, with notes that say what was measured."""
+    """Rows of text and numbers with a title, and notes of which the first is the protocol."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str]
-    """The protocol comes first."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -55,15 +52,14 @@ class Table:
             raise ValueError("a table without notes does not say what was measured; put the protocol there")
 
     def to_markdown(self) -> str:
-        """Return a pipe table as GitHub reads it."""
         cells = [[text.replace("|", "\\|") for text in row] for row in self._texts()]
         aligned = ["---" if self._is_text(j) else "---:" for j in range(len(self.columns))]
         lines = [f"**{self.title}**", ""]
-        lines += [_pipe(row) for row in (self.columns, aligned, *cells)]
+        lines += [f"| {' | '.join(row)} |" for row in (self.columns, aligned, *cells)]
         return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
 
     def to_latex(self) -> str:
-        """Return a ``table`` environment; it needs the package booktabs."""
+        """Return a ``table`` environment that needs the package booktabs."""
         layout = "".join("l" if self._is_text(j) else "r" for j in range(len(self.columns)))
         body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in (self.columns, *self._texts())]
         caption = ". ".join(text.rstrip(".") for text in (self.title, *self.notes)).translate(_LATEX) + "."
@@ -85,12 +81,11 @@ class Table:
         )
 
     def to_json(self) -> str:
-        """Return title, notes and one object per row; numbers keep all their digits."""
+        """Return title, notes and one object per row; numbers keep all digits."""
         rows = [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
         return json.dumps({"title": self.title, "notes": list(self.notes), "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> Any:
-        """Return a :class:`rich.table.Table`, for ``rich.print``."""
         from rich.markup import escape
         from rich.table import Table as RichTable
 
@@ -121,10 +116,6 @@ def _plain(cell: Any) -> Any:
     return asdict(cell) if is_dataclass(cell) and not isinstance(cell, type) else cell
 
 
-def _pipe(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 @dataclass(frozen=True, eq=False)
 class Direction:
     """Queries of one modality against a database of another (or the same)."""
@@ -134,36 +125,33 @@ class Direction:
     n_queries: int
     n_items: int
     n_empty: int
-    """Queries without a relevant item in the database."""
+    """Number of queries without a relevant item."""
     map: float
     chance: float
-    """The same measure for a random ranking, exactly."""
+    """Exact mAP of a random ranking."""
     average_precision: Array
-    """Of each query, float32; NaN where the protocol leaves the query out."""
+    """Per query, float32; NaN if the protocol excludes the query."""
     precision_at: Mapping[int, float]
     recall_at: Mapping[int, float]
     radius: int
     lookup_precision: float
-    """Mean precision of what lies within ``radius``; 0 for a query that finds nothing there."""
+    """Mean precision within ``radius``; 0 for a query without items there."""
     lookup_recall: float
     by_rank: Curve
     by_radius: Curve
 
     @property
     def name(self) -> str:
-        """Return the direction as text, e.g. ``image→text``."""
         return f"{self.query}→{self.database}"
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, random_state: int = 0) -> tuple[float, float]:
-        """Return the bootstrap interval of the mAP over the queries."""
         low, high = bootstrap_interval(self.average_precision, level=level, draws=draws, random_state=random_state)
-        # a protocol that divides by more than its queries shrinks the interval as it shrinks the mean
+        # count_from scales the interval in the same way as the mean
         mean = float(np.nanmean(self.average_precision, dtype=np.float64))
         scale = self.map / mean if mean else 1.0
         return low * scale, high * scale
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values."""
         values = {**vars(self), "by_rank": self.by_rank.to_json(), "by_radius": self.by_radius.to_json()}
         values["average_precision"] = [None if np.isnan(x) else float(x) for x in self.average_precision]
         return values
@@ -171,7 +159,7 @@ class Direction:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What :func:`modalhash.evaluation.evaluate` returns: one entry per direction."""
+    """The return value of :func:`modalhash.evaluation.evaluate`, with one entry per direction."""
 
     protocol: Protocol
     n_bits: int
@@ -186,11 +174,9 @@ class Result:
 
     @property
     def map(self) -> float:
-        """Return the mean over the directions."""
         return float(np.mean([direction.map for direction in self.directions.values()]))
 
     def table(self, title: str = "Retrieval") -> Table:
-        """Return a table with one row per direction."""
         at = list(next(iter(self.directions.values())).precision_at)
         columns = ["direction", self.protocol.measure, "95 % interval", "chance", *(f"P@{n}" for n in at)]
         radius = min(direction.radius for direction in self.directions.values())
@@ -225,7 +211,9 @@ class Result:
 def compare(first: Result, second: Result, *, draws: int = 10_000, random_state: int = 0) -> Table:
     """Compare two methods on the same queries: difference of the mAP and its p-value, per direction."""
     if first.protocol != second.protocol:
-        raise ValueError(f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both alike")
+        raise ValueError(
+            f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both with the same protocol"
+        )
     if set(first.directions) != set(second.directions):
         raise ValueError(f"the directions differ: {list(first.directions)} and {list(second.directions)}")
     rows = []

@@ -1,4 +1,11 @@
-"""Evaluate a model, or codes, in all directions between its modalities."""
+"""Evaluation of a model, or of codes, in all directions between its modalities.
+
+There are three databases. ``learned`` has the training items with the codes that training made from their labels,
+``hashed`` the same items with codes from their features alone. ``unseen`` has hashed items that training never saw,
+which are those of the split's database that are not training items. Without such items, each query is compared with all
+other query items instead. Nothing is learned at query time, so this leaks nothing; halving the queries instead would
+only make the database smaller and the number noisier.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +23,6 @@ from modalhash.evaluation.protocol import CHOICES, Protocol
 from modalhash.evaluation.ranking import Ranking, rank
 from modalhash.evaluation.result import Direction, Result
 
-# -- All measures of one ranking, under one protocol.
-
 USUAL_RANKS = (10, 100, 1000)
 
 
@@ -30,14 +35,13 @@ def measure(
     at: Iterable[int] | None = None,
     radius: int = 2,
 ) -> Direction:
-    """Return all measures of one ranking."""
     n = ranking.n_items
     _check_depth(protocol.cutoff, "cutoff", n)
     ranks = [k for k in USUAL_RANKS if k <= n] if at is None else [check_int(k, "at", at_least=1) for k in at]
     for k in ranks:
         _check_depth(k, "at", n)
     radius = min(check_int(radius, "radius", at_least=0), ranking.histograms.shape[1] - 1)
-    each = _average_precision(ranking, protocol)
+    each = average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
     counted = protocol.counted(ranking.n_relevant)
     rank_curve = by_rank(ranking, ties=protocol.ties, empty=protocol.empty)
     radius_curve = by_radius(ranking, empty=protocol.empty)
@@ -61,14 +65,10 @@ def measure(
 
 
 def chance_level(ranking: Ranking, protocol: Protocol) -> float:
-    """Return the mAP of a random ranking, exactly: all items tied, in expectation over their order."""
+    """Return the exact mAP of a random ranking: all items tied, in expectation over their order."""
     random = replace(ranking, histograms=ranking.histograms.sum(axis=1, keepdims=True))
     each = average_precision(random, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
     return protocol.mean(each[protocol.counted(ranking.n_relevant)])
-
-
-def _average_precision(ranking: Ranking, protocol: Protocol) -> Array:
-    return average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
 
 
 def _check_depth(k: int | None, parameter: str, n: int) -> None:
@@ -103,10 +103,9 @@ def evaluate(
     queries : (X, Y)
         Features and labels of the queries, as dicts by modality. ``model.transform`` hashes them.
     database : (X, Y)
-        Features and labels of the items that are searched. If the protocol's database is ``"learned"``, their codes
-        are ``model.codes_``; the items must then be the training items in the same order, and X may be None. If it
-        is ``"hashed"`` (the training items) or ``"unseen"`` (items in neither training nor queries), their codes are
-        ``model.transform(X)``.
+        Features and labels of the items that are searched. For the database ``"learned"`` of the protocol, their codes
+        are ``model.codes_``; the items must then be the training items in the same order, and X may be None. For
+        ``"hashed"`` (the training items) and ``"unseen"`` (other items), their codes are ``model.transform(X)``.
     protocol : Protocol or str
         How to measure. A text such as ``"amsh"`` is parsed.
     directions : list of (query modality, database modality), optional
@@ -114,16 +113,16 @@ def evaluate(
     intra : bool
         Also measure each modality against itself.
     at : list of int, optional
-        The ranks N for precision and recall at N; by default the usual ones for which the database is large enough.
+        Ranks N for precision and recall at N; by default 10, 100 and 1000 up to the size of the database.
     radius : int
-        The Hamming radius of the lookup precision and recall.
+        Hamming radius of the lookup precision and recall.
     n_bits : int, optional
-        The length of the codes if there is no model; by default all the bits that the bytes hold.
+        Length of the codes if there is no model; by default all bits of the bytes.
     query_ids, database_ids : dict by modality, optional
-        The ids of the items, by which ``same_id`` recognises them.
+        Ids of the items, for ``same_id``.
     same_id : {"error", "exclude"}
-        What to do about a query whose id is in the database. ``"exclude"`` leaves that one item out of
-        what the query is compared with, so that a set of items can be searched with its own members.
+        What to do about a query whose id is in the database. ``"exclude"`` excludes that item for the query, so that a
+        set of items can be searched with its own members.
 
     Returns
     -------
@@ -171,7 +170,7 @@ def _pair(value: Any, name: str) -> tuple[Any, Any]:
 
 
 def _hashed(model: Any, X: Any) -> Any:
-    """Return the codes of a model as arrays, also where its ``set_output`` makes frames of them."""
+    """Return the codes of a model as arrays, even if its ``set_output`` returns frames."""
     codes = model.transform(X)
     if not isinstance(codes, Mapping):
         return codes
@@ -184,7 +183,7 @@ def _learned(model: Any, Y: Any) -> Mapping[str, Codes]:
         if name in codes and len(codes[name]) != labels.shape[0]:
             raise ValueError(
                 f"database, {name!r}: {labels.shape[0]} label rows for {len(codes[name])} learned codes, which "
-                "belong to the training items: pass their labels, or take database='hashed' or 'unseen'"
+                "belong to the training items: pass their labels, or use database='hashed' or 'unseen'"
             )
     return codes
 
@@ -234,7 +233,7 @@ def _own_items(
     target: str,
     same_id: str,
 ) -> Array | None:
-    """Row of each query in the database, −1 where it is not in it; an error if it must not be."""
+    """Return the database row of each query, −1 if it is not in the database; raise if it must not be."""
     check_choice(same_id, "same_id", ("error", "exclude"))
     if query_ids is None or database_ids is None:
         if same_id == "exclude":
@@ -262,21 +261,8 @@ def _check_one_label(labels: tuple[Any, Any], names: tuple[str, str]) -> None:
         if (wrong := np.flatnonzero(counts != 1)).size:
             raise ValueError(
                 f"{name}: item {wrong[0]} has {int(counts[wrong[0]])} labels; relevance='same-class' needs "
-                "exactly one for every item. Take relevance='shared' for several labels"
+                "exactly one for every item. Use relevance='shared' for several labels"
             )
-
-
-# -- The three databases next to each other: what a paper reports, and what a builder gets.
-#
-# ``learned``
-#     the training items with the codes that training made from their labels.
-# ``hashed``
-#     the same items with codes from their features alone.
-# ``unseen``
-#     hashed items that training never saw: those of the split's database that are not training items.
-#     Where there are none, the query items themselves: each query is compared with all other query items,
-#     never with the item that has its own id. Nothing is learned at query time, so this leaks nothing; halving
-#     the queries instead would only make the database smaller and the number noisier.
 
 
 def evaluate_databases(
@@ -295,18 +281,13 @@ def evaluate_databases(
     model : fitted hasher
         Fitted on ``parts.training``, in its order.
     parts : modalhash.data.SplitData
-        Training, query and database items, e.g. ``dataset.parts()``. Relevance is judged by their
-        true labels.
+        Training, query and database items, e.g. ``dataset.parts()``. Relevance is judged by their true labels.
     protocol : Protocol or str
-        Its ``database`` is replaced by each of ``databases`` in turn.
+        Its ``database`` is replaced by each of ``databases``.
     databases : list of {"learned", "hashed", "unseen"}
         Which to measure.
     directions, intra
         As for :func:`modalhash.evaluation.evaluate`.
-
-    Returns
-    -------
-    dict from database to Result
     """
     if isinstance(protocol, str):
         protocol = Protocol.parse(protocol)
@@ -330,7 +311,7 @@ def evaluate_databases(
 
 
 def unseen_items(parts: Any) -> tuple[Any, str]:
-    """Return the unseen database of a split, and what to do about a query that is in it."""
+    """Return the unseen database of a split, and the ``same_id`` to evaluate it with."""
     rows = {name: np.flatnonzero(~np.isin(ids, parts.training.ids[name])) for name, ids in parts.database.ids.items()}
     if all(len(row) for row in rows.values()):
         return parts.database.select(rows), "error"

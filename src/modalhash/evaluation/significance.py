@@ -1,4 +1,4 @@
-"""How sure a number is: spread over seeds, an interval over queries, tests between methods."""
+"""Uncertainty of a number: spread over seeds, intervals over queries, tests between methods."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from modalhash.core.typing import Array
 from modalhash.core.validation import check_int, check_number
 
 AT_ONCE = 2**20  # random numbers held in memory
-TOSSES_AT_ONCE = 1000  # draws of randomisation_tests held in memory, for all comparisons of one length
+TOSSES_AT_ONCE = 1000  # draws of randomisation_tests in memory
 SIGNIFICANT = 0.05
-"""Corrected p-values below this get an arrow in a table."""
+"""Corrected p-value below which a table has an arrow."""
 DRAWS = 10_000
-"""Random sign assignments of the tests behind these arrows."""
+"""Random sign assignments of these tests."""
 Key = TypeVar("Key")
 
 
@@ -37,7 +37,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Any) -> Spread:
-        """Return the spread of these numbers."""
         numbers = np.asarray(values, dtype=np.float64)
         if numbers.ndim != 1 or not len(numbers):
             raise ValueError(f"values have shape {numbers.shape}; expected at least one number per run")
@@ -51,9 +50,7 @@ class Spread:
 def bootstrap_interval(
     values: Any, *, level: float = 0.95, draws: int = 2000, random_state: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean, over queries drawn with replacement.
-
-    NaN marks a query that the protocol leaves out.
+    """Return the percentile interval of the mean over queries drawn with replacement; NaN values are excluded.
 
     Examples
     --------
@@ -63,12 +60,12 @@ def bootstrap_interval(
     numbers = _clean(values, "values")
     numbers = numbers[~np.isnan(numbers)]
     if not len(numbers):
-        raise ValueError("values: no query counts; there is nothing to draw from")
+        raise ValueError("values: no query counts; the sample is empty")
     check_number(level, "level", positive=True)
     if level >= 1:
         raise ValueError(f"level is {level}; expected a number between 0 and 1, e.g. 0.95")
     draws = check_int(draws, "draws", at_least=1)
-    if len(numbers) == 1:  # scipy asks for two
+    if len(numbers) == 1:  # scipy requires two
         return float(numbers[0]), float(numbers[0])
     from scipy import stats
 
@@ -85,11 +82,10 @@ def bootstrap_interval(
 
 
 def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_state: int = 0) -> float:
-    """Return the two-sided p-value for "both methods are alike", from the same queries put to both.
+    """Return the two-sided p-value of the hypothesis that two methods are equal, from the same queries.
 
-    If they were, which of the two got which average precision on a query would be a coin's toss: the
-    p-value is how often tosses make the means differ as much. All tosses are tried when there are no
-    more of them than ``draws``.
+    Under the hypothesis, swapping the two average precisions of a query is a coin toss. The p-value is the fraction of
+    tosses for which the means differ at least as much. All tosses are tried if there are at most ``draws``.
 
     Examples
     --------
@@ -103,7 +99,7 @@ def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_s
         )
     draws = check_int(draws, "draws", at_least=1)
     if not np.array_equal(np.isnan(a), np.isnan(b)):
-        raise ValueError("the protocol leaves out different queries for the two; expected the same ones")
+        raise ValueError("the protocol excludes different queries for the two methods; expected the same")
     difference = (a - b)[~np.isnan(a)]
     if not len(difference):
         raise ValueError("no query counts; there is nothing to compare")
@@ -112,9 +108,9 @@ def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_s
 
 
 def randomisation_tests(differences: Sequence[Array], *, draws: int = 10_000, random_state: int = 0) -> list[float]:
-    """Return the p-value of :func:`randomisation_test` for many comparisons; those of one length share their tosses.
+    """Return the p-values of :func:`randomisation_test` for many comparisons; those of one length share their tosses.
 
-    Each comparison is the difference of two methods on every query, NaN where the protocol leaves the query out.
+    Each comparison is the difference of two methods on every query, NaN if the protocol excludes the query.
 
     Examples
     --------
@@ -135,7 +131,7 @@ def randomisation_tests(differences: Sequence[Array], *, draws: int = 10_000, ra
 
 
 def _p_values(columns: Array, draws: int, at_once: int, rng: np.random.Generator) -> Array:
-    """Two-sided p-values of columns of differences under random signs, the same signs for all columns."""
+    """Return two-sided p-values of columns of differences under random signs, shared by all columns."""
     n = len(columns)
     observed = np.abs(columns.sum(axis=0)) * (1 - 1e-9)  # equal sums may differ by rounding
     if 2**n <= draws:
@@ -158,9 +154,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(p_values, kind="stable")
-    rising = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
+    ascending = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))
-    corrected[order] = np.minimum(np.maximum.accumulate(rising), 1.0) if len(rising) else rising
+    corrected[order] = np.minimum(np.maximum.accumulate(ascending), 1.0) if len(ascending) else ascending
     return [float(f"{p:.12g}") for p in corrected]
 
 
@@ -169,22 +165,22 @@ class PairedTest:
     """A method compared with a reference on the same queries."""
 
     difference: float
-    """Mean over the queries; positive where the method is better than the reference."""
+    """Mean over the queries; positive if the method is better."""
     p: float
     """Two-sided paired randomisation test over the queries."""
     p_holm: float
-    """Corrected by Holm for all tests that were made together."""
+    """Corrected by Holm for all tests made together."""
 
     @property
     def sign(self) -> int:
-        """1 where the method is significantly better than the reference, −1 where it is worse, else 0."""
+        """1 if the method is significantly better than the reference, −1 if worse, else 0."""
         if self.p_holm >= SIGNIFICANT or not self.difference:
             return 0
         return 1 if self.difference > 0 else -1
 
     @property
     def arrow(self) -> str:
-        """↑ or ↓ where the method is significantly better or worse than the reference, else nothing."""
+        """↑ or ↓ if the method is significantly better or worse than the reference, else empty."""
         return ("", "↑", "↓")[self.sign]
 
 
@@ -196,8 +192,8 @@ def paired_tests(
     Parameters
     ----------
     differences : dict
-        For each test, the average precision of the method minus that of the reference, per query; NaN where the
-        protocol leaves the query out.
+        For each test, the average precision of the method minus that of the reference, per query; NaN if the protocol
+        excludes the query.
     draws, random_state
         As for :func:`randomisation_tests`.
 
@@ -215,7 +211,6 @@ def paired_tests(
 
 
 def describe_tests(reference: str, n_tests: int, of_what: str = "this table") -> str:
-    """Return the note that explains the arrows of a table."""
     return (
         f"↑ better, ↓ worse than {reference}: p < {SIGNIFICANT:g} in a two-sided paired randomisation test over "
         f"queries, {DRAWS} draws, corrected by Holm for the {n_tests} tests of {of_what}."

@@ -1,4 +1,8 @@
-"""Run and qrels files, for trec_eval and everything that reads its formats."""
+"""Run and qrels files in the formats of trec_eval, measured and compared query by query.
+
+Measures have the names of ir_measures and the values of trec_eval with its option ``-c``: every query of the qrels
+counts, with 0 if a run has nothing for it.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +26,22 @@ PAIRS_AT_ONCE = 2**22
 RUN_LINE = "query Q0 item rank score tag"
 QRELS_LINE = "query 0 item relevance"
 Qrels = Mapping[str, Mapping[str, int]]
-"""Query → item → relevance, as :func:`read_qrels` returns it; what is not listed is not relevant."""
+"""Query → item → relevance; unlisted items are not relevant."""
 
 
 @dataclass(frozen=True)
 class TrecRun:
-    """What a system found, by query."""
+    """Items found by a system, best first, by query."""
 
     tag: str
-    """Its name, by the file."""
     items: Mapping[str, Sequence[str]]
-    """Query → items, best first."""
 
 
 def read_run(path: str | Path) -> TrecRun:
-    """Read a run file, plain or gzip: a line is ``query Q0 item rank score tag``.
+    """Read a run file, plain or gzip, with lines ``query Q0 item rank score tag``.
 
-    Items are ordered by falling score, as trec_eval does it: the rank in the file does not count, and of equal scores
-    the item whose name comes last in the alphabet goes first. A line that is not as it should be is an error with its
-    number.
+    Items are ordered by descending score and then by descending name, as trec_eval does; the rank in the file is
+    ignored. Errors name the line.
     """
     scores: dict[str, dict[str, float]] = {}
     tag = ""
@@ -67,7 +68,7 @@ def read_run(path: str | Path) -> TrecRun:
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
-    """Read a qrels file, plain or gzip: a line is ``query 0 item relevance``, where 0 and less is not relevant."""
+    """Read a qrels file, plain or gzip, with lines ``query 0 item relevance``; relevant is above 0."""
     qrels: dict[str, dict[str, int]] = {}
     for number, (query, _, item, relevance) in _read_lines(path, QRELS_LINE):
         found = qrels.setdefault(query, {})
@@ -83,7 +84,7 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
 
 
 def _read_lines(path: str | Path, layout: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the numbers of lines and their words, as many as the layout has."""
+    """Yield line numbers and the words of each line; raise if their number differs from that of the layout."""
     path, n = Path(path), len(layout.split())
     with path.open("rb") as plain:
         packed = plain.read(2) == b"\x1f\x8b"
@@ -101,7 +102,7 @@ def _read_lines(path: str | Path, layout: str) -> Iterator[tuple[int, list[str]]
                 except UnicodeDecodeError:
                     raise ValueError(f"{path}, line {number}: not in UTF-8; save the file as UTF-8") from None
     except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: truncated or damaged after line {number} ({error}); copy it anew") from None
+        raise ValueError(f"{path}: truncated or damaged after line {number} ({error}); copy it again") from None
     if not number:
         raise ValueError(f"{path}: the file is empty; expected lines {layout!r}")
 
@@ -117,8 +118,7 @@ def write_run(
 ) -> None:
     """Write the first ``k`` items of each query (all by default), ties in the order of the database.
 
-    The score is ``k + 1 − rank``, so that no two are equal: a reader that breaks ties its own way finds
-    none to break.
+    The score is ``k + 1 − rank``, so that there are no ties for a reader to break.
     """
     queries, items = _ids(query_ids, database_ids, ranking)
     depth = ranking.n_items if k is None else k
@@ -137,7 +137,7 @@ def write_run(
 
 
 def write_qrels(path: str | Path, ranking: Ranking, *, query_ids: Any, database_ids: Any) -> None:
-    """Write the relevant items of each query; what is not listed is not relevant."""
+    """Write the relevant items of each query; unlisted items are not relevant."""
     queries, items = _ids(query_ids, database_ids, ranking)
     with open(path, "w", encoding="utf-8") as file:
         for query, _, relevant in _rows(ranking):
@@ -145,7 +145,7 @@ def write_qrels(path: str | Path, ranking: Ranking, *, query_ids: Any, database_
 
 
 def _rows(ranking: Ranking) -> Iterator[tuple[int, Array, Array]]:
-    """Per query: its number, the distances of all items, and which are relevant."""
+    """Yield the index of each query, the distances of all items, and which are relevant."""
     from modalhash.core import bit_kernels as kernels
 
     codes = np.ascontiguousarray(ranking.codes.T)
@@ -164,17 +164,14 @@ def _ids(query_ids: Any, database_ids: Any, ranking: Ranking) -> tuple[Array, Ar
         ("query", query_ids, ranking.n_queries),
         ("database", database_ids, ranking.n_items),
     ):
-        given = np.asarray(ids, dtype=object)  # numpy's own texts lose a NUL at their end
+        given = np.asarray(ids, dtype=object)  # numpy's strings lose a trailing NUL
         if given.shape != (n,):
             raise ValueError(f"{name}_ids have shape {given.shape}; expected one id for each of {n} items")
         texts = np.array([one.decode() if isinstance(one, bytes) else str(one) for one in given], dtype=object)
         if len(np.unique(texts)) != n:
             raise ValueError(f"{name}_ids: some occur twice; every id must occur once")
         if bad := [text for text in texts.tolist() if text.split() != [text] or not _is_utf8(text)]:
-            raise ValueError(
-                f"{name}_ids: {bad[0]!r} is empty or has a space, by which the format separates, "
-                "or half of a UTF-16 pair"
-            )
+            raise ValueError(f"{name}_ids: {bad[0]!r} is empty, or has a space, which separates fields, or a surrogate")
         out.append(texts)
     return out[0], out[1]
 
@@ -187,17 +184,12 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-# -- Runs of any system, measured by the relevance that qrels say and compared query by query.
-#
-# Measures have the names of ir_measures and the values of trec_eval with its option ``-c``: every query of the qrels
-# counts, with 0 where a run has nothing for it.
-
 NAMES = ("AP", "P", "R", "nDCG", "RR")
 
 
 @dataclass(frozen=True)
 class RunMeasure:
-    """A measure of one query's ranking, which prints as it is parsed.
+    """A measure of one query's ranking; ``parse`` reads what ``str`` prints.
 
     ``AP`` is the average precision, divided by all relevant items; ``P@k`` the precision and ``R@k`` the recall;
     ``nDCG`` has the relevance as gain and a discount of log2(rank + 1); ``RR`` is the reciprocal rank of the first
@@ -216,7 +208,6 @@ class RunMeasure:
 
     @classmethod
     def parse(cls, text: str) -> RunMeasure:
-        """Return the measure that prints as ``text``."""
         match = re.fullmatch(r"(?P<name>[A-Za-z]+)(@(?P<cutoff>[0-9]+))?", text.strip())
         named = {name.lower(): name for name in NAMES}
         name = named.get(match["name"].lower()) if match else None
@@ -255,7 +246,7 @@ def _dcg(gains: Array) -> float:
 
 
 def measure_run(run: TrecRun, qrels: Qrels, measure: RunMeasure | str) -> dict[str, float]:
-    """Return the measure of every query of the qrels; 0 where the run has nothing for a query."""
+    """Return the measure of every query of the qrels; 0 if the run has nothing for a query."""
     if isinstance(measure, str):
         measure = RunMeasure.parse(measure)
     return {query: measure(run.items.get(query, ()), judged) for query, judged in qrels.items()}
@@ -275,7 +266,7 @@ def compare_runs(
     Parameters
     ----------
     runs : by the name that the table shows; at least one
-    qrels : which items are relevant to which query
+    qrels : relevance of items by query
     measures : texts are parsed, e.g. ``"P@10"``
     reference : the run that the others are compared with; the first by default
     draws, random_state : of the randomisation test over queries

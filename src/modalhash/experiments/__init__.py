@@ -1,10 +1,9 @@
-"""Experiments: any grid of methods, data sets, code lengths, seeds and scenarios in a TOML file, measured.
+"""Measure a grid of methods, data sets, code lengths, seeds and scenarios that a TOML file describes.
 
-``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when
-it has to be measured again, ``measure`` measures one cell, ``run`` many of them in processes, ``timing`` estimates how
-long that takes, ``results`` stores them and reads them back, ``grid_report`` makes tables and figures of them. Without
-a file: ``comparison`` measures several methods on one data set and tests which differences are significant, ``tuning``
-searches for the parameters of one method, ``parameters`` keeps them in a file.
+``config`` reads a grid and lists its cells, ``grid_inputs`` finds its data sets, ``provenance`` tells when a cell has
+to be measured again, ``measure`` measures one cell, ``run`` runs many in worker processes, ``timing`` estimates how
+long they take, ``results`` stores them and makes tables and figures from them. Without a grid file, ``comparison``
+compares methods on one data set and ``tuning`` searches for the parameters of one method.
 """
 
 import lazy_loader

@@ -1,4 +1,3 @@
-from .cells import Cell as Cell, Point as Point, cells_of as cells_of
 from .comparison import (
     SCENARIOS as SCENARIOS,
     MarkedSpread as MarkedSpread,
@@ -9,11 +8,14 @@ from .comparison import (
 )
 from .config import (
     KEYS as KEYS,
+    Cell as Cell,
     Grid as Grid,
     Part as Part,
+    Point as Point,
     Row as Row,
     Scenario as Scenario,
     Sweep as Sweep,
+    cells_of as cells_of,
     check_parameters as check_parameters,
     load_grid as load_grid,
     make_grid as make_grid,
@@ -21,20 +23,18 @@ from .config import (
     write_parameters as write_parameters,
 )
 from .grid_inputs import Input as Input
-from .grid_report import (
-    curve_figure as curve_figure,
-    environments as environments,
-    quality_tables as quality_tables,
-    seconds_table as seconds_table,
-)
 from .measure import RECALL as RECALL
 from .provenance import code_digest as code_digest, describe_environment as describe_environment
 from .results import (
     Results as Results,
     Study as Study,
+    curve_figure as curve_figure,
+    environments as environments,
     pack as pack,
+    quality_tables as quality_tables,
     read_studies as read_studies,
     read_study as read_study,
+    seconds_table as seconds_table,
     unpack as unpack,
 )
 from .run import (

@@ -1,6 +1,6 @@
-"""Several methods on one data set in this process: every code length and seed, and which differences are real.
+"""Comparison of several methods on one data set in this process, with significance tests.
 
-For grids over data sets that resume and run in processes, see :mod:`modalhash.experiments.run`.
+For resumable grids over data sets in worker processes, see :mod:`modalhash.experiments.run`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from modalhash.experiments.timing import Prepared, describe_work, nearest_to_mea
 from modalhash.methods import registry
 
 SCENARIOS = ("paired", "unpaired", "unequal", "semi_paired", "noisy_labels", "missing_labels")
-"""What may be done to the training items: each is a function of :mod:`modalhash.data`."""
+"""Changes of the training items, which are functions of :mod:`modalhash.data`."""
 DRAWN = ("learned", "unseen")
-"""The databases whose curves are drawn."""
+"""Databases with curves."""
 Curves = dict[tuple[str, str, int], dict[str, Array]]
-"""By database, direction and bits, then by method: the precision at recall 0, 0.02, …"""
+"""(database, direction, bits) → method → precision at recall 0, 0.02, …"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,12 @@ class Run:
     n_items: int
     fit_seconds: float
     average_precision: Array = field(repr=False)
-    """Of each query; NaN where the protocol leaves it out."""
+    """Per query; NaN if the protocol excludes it."""
     curve: Array | None = field(repr=False, default=None)
-    """The precision at recall 0, 0.02, 0.04, …"""
+    """Precision at recall 0, 0.02, 0.04, …"""
 
     def to_json(self, *, per_query: bool = False) -> dict[str, Any]:
-        """Return plain values; with ``per_query`` also the average precision of each query and the curve, rounded."""
+        """Return plain values; ``per_query`` adds rounded average precisions and the curve."""
         values = dict(vars(self))
         precisions, curve = values.pop("average_precision"), values.pop("curve")
         if per_query:
@@ -87,7 +87,7 @@ class SignificanceTest(PairedTest):
 
 @dataclass(frozen=True)
 class MarkedSpread(Spread):
-    """A spread over seeds with an arrow where it differs from the reference."""
+    """A spread over seeds with an arrow if it differs from the reference."""
 
     arrow: str = ""
     p_holm: float | None = None
@@ -98,20 +98,19 @@ class MarkedSpread(Spread):
 
 @dataclass(frozen=True, eq=False)
 class MethodComparison:
-    """What :func:`compare_methods` measured; the tables are made of it."""
+    """The results of :func:`compare_methods`, from which tables are made."""
 
     dataset: str
     scenario: str
     protocol: Protocol
     parameters: Mapping[str, Mapping[str, Any]]
-    """Of each method, what differs from its defaults; the methods in the order given."""
+    """Non-default parameters of each method, in the order given."""
     runs: Sequence[Run]
     reference: str
-    """The method that the others are tested against."""
     drawn_split: bool = False
-    """Whether each seed drew its own queries, because the data come without a split."""
+    """Whether each seed drew its own queries because the data have no split."""
     kind: str = "not stated"
-    """What the data set says it is, e.g. ``"original"``; see :attr:`modalhash.data.Dataset.kind`."""
+    """See :attr:`modalhash.data.Dataset.kind`."""
 
     @cached_property
     def methods(self) -> list[str]:
@@ -128,10 +127,10 @@ class MethodComparison:
 
     @cached_property
     def tests(self) -> list[SignificanceTest]:
-        """Every other method compared with the reference, wherever both were measured with the same seeds.
+        """Tests of every other method against the reference, where both were measured with the same seeds.
 
-        Where all seeds ask the same queries, a query counts once, with its mean over the seeds; where each seed drew
-        its own, the queries of one seed follow those of another.
+        If all seeds have the same queries, a query counts once with its mean over the seeds; otherwise the queries of
+        the seeds are concatenated.
         """
         differences: dict[tuple[str, int, str, str], Array] = {}
         for place, runs in self._by_place.items():
@@ -162,7 +161,7 @@ class MethodComparison:
         return {(test.method, test.bits, test.direction, test.database): test for test in self.tests}
 
     def table(self) -> Table:
-        """Return one table: a row per code length, direction and method; the databases side by side."""
+        """Return a table with a row per code length, direction and method, and a column per database."""
         kinds, several = CHOICES["database"], len(self.methods) > 1
         rows = []
         for bits, direction in dict.fromkeys((run.bits, run.direction) for run in self.runs):
@@ -181,7 +180,6 @@ class MethodComparison:
         return float(np.mean(found)) if found else None
 
     def curves(self) -> Curves:
-        """Return the curves to draw, mean over the seeds."""
         found: Curves = {}
         directions = dict.fromkeys(run.direction for run in self.runs)
         lengths = dict.fromkeys(run.bits for run in self.runs)
@@ -192,7 +190,7 @@ class MethodComparison:
         return found
 
     def to_figure(self, kind: str = "svg") -> bytes:
-        """Return a file, svg, png or pdf, that shows precision over recall; it needs the extra ``plot``."""
+        """Return precision over recall as an svg, png or pdf file; needs the extra ``plot``."""
         title = f"Precision over recall on {self.dataset} (data: {self.kind}), {self.scenario}"
         caption = "\n".join([f"Mean over {self._seeds()}. The thick line is {self.reference}.", *self._settings(DRAWN)])
         return render_curves(self.curves(), title=title, caption=caption, bold=self.reference, kind=kind)
@@ -208,7 +206,6 @@ class MethodComparison:
         return f"{len({run.seed for run in self.runs})} seed(s)"
 
     def _settings(self, databases: Sequence[str]) -> list[str]:
-        """Say what was measured how, one sentence a line."""
         sizes = {run.database: run for run in reversed(self.runs)}
         notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in databases]
         notes += [
@@ -240,7 +237,7 @@ class MethodComparison:
         return json.dumps(content, indent=2, ensure_ascii=False)
 
     def to_csv(self) -> str:
-        """Return a line per method, code length, direction and database; what was not tested is empty."""
+        """Return a line per method, code length, direction and database; untested columns are empty."""
         out = io.StringIO()
         columns = [
             *("dataset", "scenario", "method", "bits", "direction", "database", "map", "sd", "seeds", "chance"),
@@ -279,15 +276,14 @@ def compare_methods(
     ----------
     dataset : with features and labels
     methods : names as for :func:`modalhash.methods.registry.get`, or a dict from them to parameters
-    bits, seeds : code lengths; the seed draws split, scenario and method alike
+    bits, seeds : code lengths; the seed determines split, scenario and method
     scenario : one of :data:`SCENARIOS`; by default ``"paired"`` if a method needs pairs, else ``"unpaired"``
     protocol : how to measure, for all three databases
     reference : the method that the others are tested against; the first by default
-    test_share : share of the items drawn as queries where the data come without a split; by default the data set's own
-        number of queries, or 0.2
-    report : called with the number of fits and the time that they will take, then with a line after every fit; the
-        time is estimated from small fits
-    partial : called with what was measured so far if an exception, an interrupt included, ends the work
+    test_share : fraction of the items drawn as queries if the data have no split; by default the data set's own number
+        of queries, or 0.2
+    report : called with the number of fits and their time estimated from small fits, then with a line after every fit
+    partial : called with the results so far if an exception, including an interrupt, ends the work
 
     Examples
     --------
@@ -329,10 +325,10 @@ def compare_methods(
                 parts, pairs = prepared(dataset, scenario, seed, test_share=test_share)
                 if pairs is None and needing:
                     raise ValueError(
-                        f"{needing[0]} learns from pairs, and the scenario {scenario!r} leaves none; "
-                        "take the scenario paired or semi_paired, or an unpaired method such as amsh"
+                        f"{needing[0]} learns from pairs, which the scenario {scenario!r} removes; "
+                        "choose the scenario paired or semi_paired, or an unpaired method such as amsh"
                     )
-                # all methods before the next seed: a value that one of them refuses is known soon
+                # all methods before the next seed, so that an invalid value is found early
                 for name in given:
                     found, line = work.measure(name, n_bits, seed, parts, pairs)
                     runs += found
@@ -359,7 +355,7 @@ class _Work:
         return make_model(registry.get(name), n_bits, seed, self.parameters[name])
 
     def measure(self, name: str, n_bits: int, seed: int, parts: SplitData, pairs: Any) -> tuple[list[Run], str]:
-        """Fit a method and search the databases; return the runs, and a line that says how it went."""
+        """Fit a method and search the databases; return the runs and a summary line."""
         model = self.model(name, n_bits, seed)
         start = time.perf_counter()
         try:
@@ -379,10 +375,7 @@ class _Work:
         return runs, f"{name}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}"
 
     def describe(self, bits: Sequence[int], seeds: Sequence[int]) -> str | None:
-        """Return how many fits there are and how long they will take, from small fits with the middle length.
-
-        None if all of these failed: the first real fit says why.
-        """
+        """Return the number of fits and their time, from small fits of the mean length; None if all failed."""
         split = with_split(self.dataset, seed=seeds[0], share=self.test_share)
         length = nearest_to_mean(bits)
         n_fits = len(bits) * len(seeds)
@@ -402,7 +395,7 @@ class _Work:
 
 
 def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, Any]) -> Any:
-    """Return the method with these parameters, its seed if it has one, and items without labels allowed."""
+    """Return the method with these parameters, its seed if any, and unlabelled items allowed."""
     model = cls()
     known = model.get_params(deep=False)
     usual = {"n_bits": n_bits, "random_state": seed, "unlabelled": "allow"}
@@ -410,32 +403,32 @@ def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, 
 
 
 def mean_curve(curves: Sequence[Any]) -> Array:
-    """Return the mean of curves, as far as all of them go."""
+    """Return the mean of curves, up to the end of the shortest."""
     n = min(map(len, curves))
     return np.mean([curve[:n] for curve in curves], axis=0)
 
 
 def check_measurable(dataset: Dataset) -> None:
-    """Refuse a data set without features or labels."""
+    """Raise ValueError for a data set without features or labels."""
     if not dataset.features:
         raise ValueError(
-            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine of such a file"
+            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine from such a file"
         )
     if not dataset.labels:
         raise ValueError("there are no labels, and without them nothing is relevant to a query")
 
 
 def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | None = None) -> tuple[SplitData, Any]:
-    """Return the parts of a data set under a scenario, and the pairs as ``fit`` takes them."""
+    """Return the parts of a data set under a scenario, and the pairs for ``fit``."""
     changed, pairs = apply_to_training(with_split(dataset, seed=seed, share=test_share), scenario, seed)
     parts = changed.parts()
     if pairs is None and parts.training.paired:
-        pairs = "aligned"  # the ids say so
+        pairs = "aligned"  # by their ids
     return parts, pairs
 
 
 def split_by(dataset: Dataset, query_ids: Array) -> Split:
-    """Return the split that makes the items with these ids queries, and all others training items."""
+    """Return the split with these ids as queries and all others as training items."""
     masks = {name: np.isin(ids, query_ids) for name, ids in dataset.ids.items()}
     return Split(
         {name: ids[~masks[name]] for name, ids in dataset.ids.items()},
@@ -444,19 +437,19 @@ def split_by(dataset: Dataset, query_ids: Array) -> Split:
 
 
 def apply_to_training(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset, Any]:
-    """Return the data set under the scenario, and the pairs that are left where the scenario says so."""
+    """Return the data set under the scenario, and the remaining pairs if the scenario defines them."""
     if scenario == "paired":
         return scenarios.paired(dataset), None
     if scenario == "semi_paired":
         return scenarios.semi_paired(dataset, seed=seed)
     change: Callable[..., Dataset] = getattr(scenarios, scenario)
-    if scenario in ("noisy_labels", "missing_labels"):  # a pair has one label row, and stays one
+    if scenario in ("noisy_labels", "missing_labels"):  # a pair keeps one label row
         return change(dataset, seed=seed, shared=dataset.parts().training.paired), None
     return change(dataset, seed=seed), None
 
 
 def large_enough(parts: SplitData, protocol: Protocol) -> list[str]:
-    """Return the databases that reach as deep as the cut-off of a published protocol."""
+    """Return the databases that are at least as large as the cut-off of the protocol."""
     unseen, same_id = unseen_items(parts)
     sizes = {kind: min(parts.training.sizes.values()) for kind in CHOICES["database"]}
     sizes["unseen"] = min(unseen.sizes.values()) - (same_id == "exclude")

@@ -1,4 +1,4 @@
-"""Grids: what shall be measured, read from a TOML file and checked before anything is fitted.
+"""Grids of methods, read from a TOML file and checked before any fit, and their cells.
 
 A grid is methods (its rows) × data sets × code lengths × seeds × scenarios, with parameters and sweeps over them::
 
@@ -13,54 +13,44 @@ A grid is methods (its rows) × data sets × code lengths × seeds × scenarios,
     method = "amsh"
     parameters = {n_anchors = 300}
 
-    [[rows]]
-    label = "EDMH"
-    method = "edmh"
-
     [quick]
     wiki = {bits = [16], seeds = 1}
 
-``modalhash experiment --help`` names all keys.
+``modalhash experiment --help`` lists all keys. A file of parameters is TOML or JSON with a table per method, e.g.
+``[rlh]`` with ``ridge = 0.003`` and ``kernel = "none"``. TOML has no null, so the text ``"none"`` represents it.
+
+A cell is one measurement, identified by a digest of everything its result depends on, including the code.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.validation import check_choice, check_int
 from modalhash.evaluation import Protocol
 from modalhash.experiments.grid_inputs import Input
+from modalhash.experiments.provenance import code_digest
 from modalhash.methods import registry
 
-# -- Parameters of methods that a person gives: checked by name, read from a file, written into one.
-#
-# A file of parameters is TOML with a table per method, or the same as JSON::
-#
-#     [rlh]
-#     ridge = 0.003
-#     kernel = "none"
-#
-#     ["mypackage.module:Mine"]
-#     depth = 3
-#
-# TOML has no null: the text ``"none"`` stands for it, as in a grid.
-
 SET_ELSEWHERE = {"n_bits": "the code lengths (--bits)", "random_state": "the seeds (--seeds)"}
-"""Parameters that a comparison sets by itself, and what decides them."""
+"""Parameters that a comparison sets, and the option for each."""
 
 
 def check_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters if the method has all of them; an error names what it has.
+    """Return the parameters if the method has all of them; an error lists what it has.
 
-    Values are checked by ``fit``, as everywhere.
+    ``fit`` checks the values.
 
     Examples
     --------
@@ -74,7 +64,7 @@ def check_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = registry.get(method)().get_params(deep=False)
     for name in given:
         if name in SET_ELSEWHERE:
-            raise ValueError(f"{method}: {name} is set by {SET_ELSEWHERE[name]}; leave it out of the parameters")
+            raise ValueError(f"{method}: {name} is set by {SET_ELSEWHERE[name]}; remove it from the parameters")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}? It" if near else "; it"
@@ -84,7 +74,7 @@ def check_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_parameters(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Read a file of parameters: TOML, or JSON by its name; the result is a dict by method."""
+    """Read a TOML or JSON file of parameters into a dict by method."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -107,7 +97,7 @@ def read_parameters(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def write_parameters(path: str | Path, parameters: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
-    """Write a file of parameters as :func:`read_parameters` reads it; notes become comments of a TOML file."""
+    """Write a file of parameters for :func:`read_parameters`; notes become comments in TOML."""
     path = Path(path)
     if path.suffix.lower() == ".json":
         text = json.dumps(parameters, indent=1, ensure_ascii=False)
@@ -151,7 +141,7 @@ FEATURES = ("own", "labels")
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is done to the training items: how they are paired, then what happens to their labels.
+    """Changes of the training items: their pairing, then their labels.
 
     Examples
     --------
@@ -163,7 +153,7 @@ class Scenario:
 
     @classmethod
     def parse(cls, text: str) -> Scenario:
-        """Read ``pairing[:share][+label change[:rate]]``; without a pairing the items stay paired."""
+        """Parse ``pairing[:share][+label change[:rate]]``; without a pairing the items stay paired."""
         steps = []
         for part in text.split("+"):
             name, _, number = part.strip().partition(":")
@@ -180,18 +170,18 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a method with the parameters that differ from its defaults, in one scenario."""
+    """A line of a table: a method with non-default parameters in one scenario."""
 
     label: str
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     scenario: str = ""
     features: str = "own"
-    """``"labels"``: the method is given the labels as features, of the queries too. For upper bounds."""
+    """``"labels"`` passes labels as features, also of queries, for upper bounds."""
     sweep: str = ""
-    """Name of the sweep that this row is a point of."""
+    """Name of its sweep, if any."""
     seeds: int | None = None
-    """Fewer seeds than the grid has, for a method whose fits take long; None for all."""
+    """Fewer seeds than the grid, for slow methods; None for all."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +199,6 @@ class Sweep:
             raise ValueError(f"sweep {self.name!r}: values and symbols must name the same one or two parameters")
 
     def rows(self, base: Row) -> list[Row]:
-        """Return a row per combination."""
         points = [dict(zip(self.values, point, strict=True)) for point in product(*self.values.values())]
         return [
             replace(
@@ -228,7 +217,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a grid is run on one data set; None stands for everything."""
+    """The part of a grid that is run on one data set; None means everything."""
 
     bits: Sequence[int] | None = None
     seeds: int | None = None
@@ -238,37 +227,35 @@ class Part:
 
 @dataclass(frozen=True)
 class Grid:
-    """What shall be measured. Rows are expanded: one per scenario and per point of a sweep."""
+    """The measurements to make. Rows are expanded: one per scenario and per point of a sweep."""
 
     name: str
     inputs: Mapping[str, Input]
-    """The data sets by name, in the order of the file."""
     title: str = ""
     path: Path = Path()
     bits: Sequence[int] = ()
     seeds: int = 1
     scenarios: Sequence[str] = ("paired",)
-    """Of the rows that have none of their own."""
+    """Default of the rows."""
     protocol: Protocol = field(default_factory=Protocol)
     intra: bool = False
     """Also measure each modality against itself."""
     per_query: bool = True
-    """Keep each query's average precision and the curves: for tests and figures."""
+    """Store average precisions per query and curves, for tests and figures."""
     limit_seconds: float | None = None
     """A fit that takes longer is stopped and recorded as failed."""
     rows: Sequence[Row] = ()
     sweeps: Sequence[Sweep] = ()
     quick: Mapping[str, Part] | None = None
-    """By data set; a data set that is not there is left out. None: one seed of everything."""
+    """By data set; missing data sets are skipped. None runs one seed of everything."""
     full: Mapping[str, Part] = field(default_factory=dict)
 
     @property
     def datasets(self) -> list[str]:
-        """Names of the data sets."""
         return list(self.inputs)
 
     def part(self, dataset: str, *, quick: bool) -> Part | None:
-        """Return what is run on a data set; None for nothing."""
+        """Return the part to run on a data set; None for nothing."""
         if not quick:
             return self.full.get(dataset, Part())
         return Part(seeds=1) if self.quick is None else self.quick.get(dataset)
@@ -278,7 +265,7 @@ KEYS = {
     "title": "a heading for the report",
     "datasets": "names of the catalog, or tables {name, file | twin | generated | catalog, options, ...}",
     "bits": "code lengths",
-    "seeds": "how many seeds, from 0",
+    "seeds": "number of seeds, counted from 0",
     "scenario": "paired, unpaired, semi_paired:0.5, unequal:0.2; +noisy_labels:0.1, +missing_labels:0.1",
     "scenarios": "several of them: every row is run in each",
     "protocol": "how to measure, as `modalhash evaluate --protocol` takes it",
@@ -290,11 +277,11 @@ KEYS = {
     "quick": "by data set, what --quick runs: {bits, seeds, rows, sweeps}",
     "full": "by data set, what is run without --quick; everything by default",
 }
-"""The keys of a grid file, and what they mean."""
+"""Keys of a grid file, with descriptions."""
 
 
 def load_grid(path: str | Path) -> Grid:
-    """Read and check a grid file. Mistakes are named with the file."""
+    """Read and check a grid file; errors name the file."""
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -304,7 +291,7 @@ def load_grid(path: str | Path) -> Grid:
 
 
 def make_grid(content: Mapping[str, Any], path: Path, known: Mapping[str, Input] | None = None) -> Grid:
-    """Make a grid of the content of a file; ``known`` defines data sets that the file names without defining them."""
+    """Build a grid from the content of a file; ``known`` defines data sets that the file only names."""
     content = dict(content)
     if unknown := set(content) - set(KEYS):
         raise ValueError(f"unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(sorted(KEYS))}")
@@ -341,7 +328,7 @@ def _input(entry: str | dict[str, Any], folder: Path, known: Mapping[str, Input]
         raise ValueError(f"data set: unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(sorted(allowed))}")
     entry = dict(entry)
     file = entry.pop("file", None)
-    if file is not None:  # beside the grid file, wherever the command is run
+    if file is not None:  # relative to the grid file
         entry["files"] = [str((folder / file).resolve())]
     if not any(entry.get(kind) for kind in ("files", "twin", "generated", "catalog")):
         entry["catalog"] = entry["name"]
@@ -349,7 +336,7 @@ def _input(entry: str | dict[str, Any], folder: Path, known: Mapping[str, Input]
 
 
 def _scenarios(entry: dict[str, Any]) -> list[str]:
-    """Take the key ``scenario`` or ``scenarios`` out of a table."""
+    """Remove the key ``scenario`` or ``scenarios`` from a table and return its values."""
     one, several = entry.pop("scenario", None), entry.pop("scenarios", None)
     if one is not None and several is not None:
         raise ValueError("scenario and scenarios are both given; expected one of them")
@@ -357,7 +344,6 @@ def _scenarios(entry: dict[str, Any]) -> list[str]:
 
 
 def _rows(entry: dict[str, Any], scenarios: Sequence[str]) -> list[Row]:
-    """Return a row per scenario. TOML has no null: the text "none" stands for it among the parameters."""
     entry = dict(entry)
     own = _scenarios(entry) or scenarios
     parameters = {key: None if value == "none" else value for key, value in entry.pop("parameters", {}).items()}
@@ -385,6 +371,112 @@ def _check(grid: Grid, n_inputs: int) -> None:
         if dataset not in grid.inputs:
             raise ValueError(f"{dataset!r} is not among the data sets {', '.join(grid.inputs)}")
         if set(part.bits or ()) - set(grid.bits) or (part.seeds or 0) > grid.seeds:
-            raise ValueError(f"{dataset!r}: quick and full take a part of the grid, they do not add to it")
+            raise ValueError(f"{dataset!r}: quick and full select a part of the grid and cannot add to it")
         if unknown := set(part.rows or ()) - {row.label for row in grid.rows}:
             raise ValueError(f"{dataset!r}: no row has the label {', '.join(sorted(unknown))}")
+
+
+class Point(NamedTuple):
+    """The position of a cell in its grid, on one data set."""
+
+    label: str
+    scenario: str
+    sweep: str
+    bits: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit on one data set with one seed."""
+
+    dataset: str
+    digest: str
+    scenario: str
+    method: str
+    parameters: str
+    """All but bits and seed, as sorted JSON, so that a changed default makes another cell."""
+    features: str
+    bits: int
+    seed: int
+    protocol: str
+    intra: bool
+    measured: bool
+    """False if only the time of the fit is meaningful."""
+    code: str
+    """See :func:`code_digest`."""
+    per_query: bool = True
+    limit_seconds: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Digest of everything the numbers depend on, without the time limit and what is stored."""
+        content = asdict(self)
+        del content["limit_seconds"], content["per_query"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def path(self) -> str:
+        """Readable path of the result in the folder of results, unique by its key."""
+        words = f"{self.method}-{self.bits}-{self.scenario}-seed{self.seed}-{self.key}.json"
+        return "/".join(re.sub(r"[^\w.+-]", "-", part) for part in (self.dataset, words))
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.bits} bits on {self.dataset} ({self.scenario}), seed {self.seed}"
+
+
+def cells_of(grid: Grid, dataset: str, digest: str, *, quick: bool = False) -> dict[Point, Cell]:
+    """Return the cells of a grid on a data set whose content has this digest."""
+    part = grid.part(dataset, quick=quick)
+    if part is None:
+        return {}
+    return {
+        Point(row.label, row.scenario, row.sweep, bits, seed): _cell(grid, row, dataset, digest, bits, seed)
+        for row in grid.rows
+        if (part.rows is None or row.label in part.rows) and (part.sweeps is None or row.sweep in part.sweeps)
+        for bits in part.bits or grid.bits
+        for seed in range(min(part.seeds or grid.seeds, row.seeds or grid.seeds))
+    }
+
+
+def _cell(grid: Grid, row: Row, dataset: str, digest: str, bits: int, seed: int) -> Cell:
+    return Cell(
+        dataset=dataset,
+        digest=digest,
+        scenario=row.scenario,
+        method=row.method,
+        parameters=resolved(row.method, json.dumps(row.parameters, sort_keys=True)),
+        features=row.features,
+        bits=bits,
+        seed=seed,
+        protocol=str(grid.protocol),
+        intra=grid.intra,
+        per_query=grid.per_query,
+        measured=grid.inputs[dataset].measured,
+        code=code_digest(row.method),
+        limit_seconds=grid.limit_seconds,
+    )
+
+
+@cache
+def resolved(method: str, changes: str) -> str:
+    """Return all parameters of a method except bits and seed, as JSON; raise ValueError for unknown ones."""
+    parameters: dict[str, Any] = registry.get(method)().get_params(deep=False)
+    given: Mapping[str, Any] = json.loads(changes)
+    if unknown := set(given) - set(parameters):
+        raise ValueError(f"{method} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")
+    parameters.update(given)
+    for name in ("n_bits", "random_state"):
+        parameters.pop(name, None)  # a method without randomness has no seed
+    return json.dumps(parameters, sort_keys=True)
+
+
+def unique(cells: Iterable[Cell], order: Iterable[str] = ()) -> list[Cell]:
+    """Return each cell once, with the first limit. Data sets stay together in ``order``; cheap cells come first."""
+    by_key: dict[str, Cell] = {}
+    for cell in cells:
+        first = by_key.setdefault(cell.key, cell)
+        if cell.per_query and not first.per_query:
+            by_key[cell.key] = replace(first, per_query=True)
+    rank = {name: number for number, name in enumerate(order)}
+    return sorted(by_key.values(), key=lambda cell: (rank.get(cell.dataset, len(rank)), cell.seed, cell.bits))

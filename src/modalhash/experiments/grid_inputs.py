@@ -1,4 +1,4 @@
-"""The data sets of a grid: by name, by file, generated, or a synthetic twin for times; with a split, own or drawn."""
+"""Data sets of a grid: by name, by file, generated, or a synthetic twin for times; with a given or drawn split."""
 
 from __future__ import annotations
 
@@ -24,42 +24,38 @@ ARRAYS = (".mat", ".npz", ".h5", ".hdf5")
 
 @dataclass(frozen=True)
 class Input:
-    """How a data set is loaded and split. Data files are preferred, then the catalog."""
+    """How a data set is loaded and split. Data files are preferred to the catalog."""
 
     name: str
     title: str = ""
     catalog: str = ""
-    """Name by which ``load_dataset`` knows it, perhaps with a variant: ``mirflickr25k:full``."""
+    """Name for ``load_dataset``, optionally with a variant: ``mirflickr25k:full``."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of ``load_dataset``."""
+    """Options of ``load_dataset``."""
     files: Sequence[str] = ()
-    """Folder or files, the preferred first: absolute, or under the folder of the data sets."""
+    """Folder or files, the preferred first; relative to the folder of the data sets."""
     twin: str = ""
-    """Name of a synthetic twin. Only the time of a fit means something there: nothing else is measured."""
+    """Name of a synthetic twin, of which only the time of a fit is measured."""
     generated: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``modalhash.data.generate``."""
     modalities: Sequence[str] = ()
-    """The ones used, in this order; all by default."""
+    """Modalities in use, in this order; all by default."""
     queries: int = 0
-    """Number of queries drawn at random, per seed, where the data come without a split; by default the data set's own
-    number, or a fifth of the items."""
+    """Queries drawn per seed if the data have no split; by default the data set's own number, or a fifth."""
     training: int = 0
-    """Number of training items drawn from the rest; all of it by default."""
+    """Training items drawn from the rest; all by default."""
     how: str = ""
-    """How to get the files, where the catalog does not say it."""
+    """How to get the files, if they are not in the catalog."""
 
     @property
     def measured(self) -> bool:
-        """Whether retrieval is measured, and not only the time of the fit."""
         return not self.twin
 
     @property
     def heading(self) -> str:
-        """Its title for people."""
         return self.title or self.name
 
     def present(self, root: Path | None) -> bool:
-        """Whether it can be loaded."""
         if self.twin or self.generated or self._file(root) is not None:
             return True
         return is_named(self.catalog) and is_present(self.catalog, root)
@@ -72,7 +68,7 @@ class Input:
         return None
 
     def load(self, root: Path | None) -> Dataset:
-        """Load its modalities, with the split that comes with them or the sizes of the one to draw."""
+        """Load the modalities, with the given split or the sizes of the one to draw."""
         if self.twin:
             from modalhash.data import twin
 
@@ -94,7 +90,6 @@ class Input:
         return dataset.only(*self.modalities) if self.modalities else dataset
 
     def how_to_get(self) -> str:
-        """Say what a person does to have it."""
         if self.how:
             return self.how
         if is_named(self.catalog):
@@ -105,7 +100,7 @@ class Input:
 
 
 def describe(source: Input, root: Path | None) -> dict[str, Any]:
-    """Return digest and sizes: what the results keep of a data set. A twin is not drawn for this."""
+    """Return digest and sizes of a data set for the results; a twin is not drawn for this."""
     if source.twin:
         return _describe_twin(source, root)
     loaded = source.load(root)
@@ -154,7 +149,7 @@ def _describe_twin(source: Input, root: Path | None) -> dict[str, Any]:
 
 
 def digest_of(dataset: Dataset) -> str:
-    """Return the SHA-256 over everything that a fit and its measurement can see."""
+    """Return the SHA-256 over everything that a fit and its measurement use."""
     total = hashlib.sha256()
 
     def add(name: str, values: Any) -> None:

@@ -1,6 +1,6 @@
-"""Measure one cell: split the data and apply the scenario, fit, search the databases, keep what tables may want.
+"""Measure one cell: split the data, apply the scenario, fit, and search the databases.
 
-The digest of this module is part of every cell (``provenance.code_digest``): what is here decides numbers.
+The digest of this module is part of every cell (``provenance.code_digest``) because it determines the numbers.
 """
 
 from __future__ import annotations
@@ -26,37 +26,35 @@ from modalhash.experiments.config import Scenario
 from modalhash.methods import registry
 
 if TYPE_CHECKING:
-    from modalhash.experiments.cells import Cell
+    from modalhash.experiments.config import Cell
     from modalhash.experiments.grid_inputs import Input
 
 RECALL = np.linspace(0, 1, 51)
-"""The recall at which curves give the precision."""
+"""Recall at which curves have the precision."""
 
 
 class Loader:
-    """Loads the data sets of a grid. The last data set and its last parts stay in memory for the cells that follow."""
+    """Loads the data sets of a grid; the last data set and its last parts stay in memory."""
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
         self._load = lru_cache(maxsize=1)(lambda name: inputs[name].load(root))
         self._parts = lru_cache(maxsize=1)(lambda name, *rest: parts_under(self.dataset(name, rest[1]), *rest))
 
     def dataset(self, name: str, seed: int) -> Dataset:
-        """Return a data set with its split."""
         return with_split(self._load(name), seed=seed)
 
     def __call__(self, name: str, scenario: str, seed: int) -> tuple[SplitData, Any]:
-        """Return the parts of a data set under a scenario, and its pairs as ``fit`` takes them."""
         return self._parts(name, scenario, seed)
 
 
 def parts_under(dataset: Dataset, scenario: str, seed: int) -> tuple[SplitData, Any]:
-    """Return the parts of a data set with a split under a scenario, and its pairs as ``fit`` takes them."""
+    """Return the parts of a split data set under a scenario, and its pairs for ``fit``."""
     dataset, pairs = apply_scenario(Scenario.parse(scenario), dataset, seed)
     return dataset.parts(), pairs
 
 
 def apply_scenario(scenario: Scenario, dataset: Dataset, seed: int) -> tuple[Dataset, Any]:
-    """Return the changed data set, and its pairs as ``fit`` takes them (None where nothing is known of pairs)."""
+    """Return the changed data set, and its pairs for ``fit`` (None if pairs are unknown)."""
     (pairing, share), *label_changes = scenario.steps
     pairs: Any = None
     if pairing == "paired":
@@ -78,7 +76,7 @@ def _given(number: float | None) -> tuple[float, ...]:
 
 
 def prepare(cell: Cell, parts: SplitData, pairs: Any) -> tuple[Any, SplitData, Any]:
-    """Return what the fit of a cell takes: the model, the parts with the features it learns from, and the pairs."""
+    """Return the model, the parts with the features it learns from, and the pairs for the fit of a cell."""
     if registry.info(cell.method).pairing == "none":
         pairs = None
     if cell.features == "labels":
@@ -88,7 +86,7 @@ def prepare(cell: Cell, parts: SplitData, pairs: Any) -> tuple[Any, SplitData, A
             training, query, training if same else replace(parts.database, features=parts.database.labels)
         )
     model = registry.get(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
-    if "random_state" in model.get_params(deep=False):  # a method that draws nothing has no seed
+    if "random_state" in model.get_params(deep=False):  # a method without randomness has no seed
         model.set_params(random_state=cell.seed)
     return model, parts, pairs
 
@@ -118,7 +116,7 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
 
 
 def _databases(model: Any, parts: SplitData, cell: Cell) -> dict[str, Any]:
-    """Search the three databases, and the whole retrieval set, hashed, where it is more than the training items."""
+    """Search the three databases, and the whole hashed retrieval set if it exceeds the training items."""
     protocol = Protocol.parse(cell.protocol)
     found = evaluate_databases(model, parts, protocol=protocol, intra=cell.intra)
     if parts.database is not parts.training:
@@ -141,7 +139,7 @@ def _databases(model: Any, parts: SplitData, cell: Cell) -> dict[str, Any]:
 
 
 def _of_direction(direction: Direction, *, per_query: bool) -> dict[str, Any]:
-    """Return what is kept of one direction: four digits of each query's average precision, the curve on a grid."""
+    """Return the stored values of one direction: rounded average precisions and the curve on a grid."""
     kept: dict[str, Any] = {
         "map": direction.map,
         "chance": direction.chance,
@@ -160,7 +158,7 @@ def _of_direction(direction: Direction, *, per_query: bool) -> dict[str, Any]:
 
 
 def _digest_of_ids(parts: SplitData) -> str:
-    """Say which queries were asked: two cells can be compared query by query only where they are the same."""
+    """Return the digest of the queries; cells are compared query by query only if it is equal."""
     total = hashlib.sha256()
     for ids in parts.query.ids.values():
         total.update(np.asarray(ids).astype(str).tobytes())
@@ -168,7 +166,7 @@ def _digest_of_ids(parts: SplitData) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return traces as plain lists of eight digits; what is not a number is None."""
+    """Return traces as lists of numbers with eight digits; non-finite values become None."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
@@ -178,31 +176,30 @@ def _plain(value: Any) -> Any:
 
 
 class PeakMemory:
-    """The most memory that this process holds from now on, where the system tells (Linux)."""
+    """Peak memory of this process from now on, where the system reports it (Linux)."""
 
     def __init__(self) -> None:
         try:
-            ctypes.CDLL(None).malloc_trim(0)  # what fits before this one freed would hide what it takes
-            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+            ctypes.CDLL(None).malloc_trim(0)  # otherwise memory freed by earlier fits would be reused unnoticed
+            Path("/proc/self/clear_refs").write_text("5")  # reset the peak
             self._before: int | None = _resident("VmRSS")
         except (AttributeError, OSError, TypeError, ValueError):
             self._before = None
 
     def bytes(self) -> dict[str, int] | None:
-        """Return what was held at the start, data and libraries included, and the peak since; None if unknown."""
+        """Return the bytes held at the start, including data and libraries, and the peak since; None if unknown."""
         return None if self._before is None else {"before": self._before, "peak": _resident("VmHWM")}
 
 
 def _resident(name: str) -> int:
-    """Return a size that the system knows of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"the system does not tell {name}")
+    raise ValueError(f"the system does not report {name}")
 
 
 class _Stages:
-    """A progress callback that remembers the CPU time at which each stage was last heard of."""
+    """A progress callback that records the CPU time of the last report of each stage."""
 
     def __init__(self) -> None:
         self._start = time.process_time()
@@ -212,7 +209,7 @@ class _Stages:
         self._last[progress.stage] = time.process_time() - self._start
 
     def seconds(self, total: float) -> dict[str, float]:
-        """Return the CPU seconds of each stage; ``rest`` is what came after the last report."""
+        """Return the CPU seconds of each stage; ``rest`` follows the last report."""
         found, before = {}, 0.0
         for stage, end in self._last.items():
             found[stage], before = round(end - before, 4), end

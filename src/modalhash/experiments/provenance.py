@@ -1,4 +1,7 @@
-"""The digest of the code that numbers come from, so that a change invalidates what it changes and nothing else."""
+"""Digests of the code that produces numbers, so that a change invalidates only what it affects.
+
+Also describes the environment (versions, BLAS, machine, commit) on which times and last digits depend.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,12 @@ from typing import Any
 
 from modalhash.methods import registry
 
-# -- What seconds and last digits depend on: versions, BLAS, machine, commit.
-
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "BLIS_NUM_THREADS")
-"""Set to 1 in every worker: two processes with two threads each on two cores are slower than two with one."""
+"""Set to 1 in every worker: on two cores, two processes with two threads each are slower than with one."""
 PACKAGES = ("modalhash", "numpy", "scipy", "scikit-learn", "numba")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Describe the process that calls it."""
     from threadpoolctl import threadpool_info
 
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
@@ -56,9 +56,9 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the repository that the package runs from, with a + where its source was changed since.
+    """Return the commit of the repository that the package runs from, with a + if its source was changed.
 
-    Elsewhere ``$MODALHASH_COMMIT``, for those who run a copy and know which; or None.
+    Outside a repository, return ``$MODALHASH_COMMIT`` or None.
     """
     here = Path(__file__).parent
 
@@ -69,7 +69,7 @@ def _commit() -> str | None:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    # an installed package may lie inside somebody else's repository
+    # an installed package may be inside an unrelated repository
     if git("ls-files", "--error-unmatch", "../methods/registry.py") is None:
         return os.environ.get("MODALHASH_COMMIT")
     commit = git("rev-parse", "--short=12", "HEAD")
@@ -77,34 +77,34 @@ def _commit() -> str | None:
 
 
 MEASURING = "modalhash.experiments.measure"
-"""The module that turns a data set and a model into numbers, with all it imports: scenarios, measures, kernels."""
+"""Module that computes the numbers; it imports scenarios, measures and kernels."""
 NOT_NUMERICAL = re.compile(
     r"modalhash(\.(cli|encoders|engine|index|serve|store)(\..*)?|\.core\.(files|imports|progress|typing)"
     r"|\.methods\.(persistence|registry)|\.evaluation\.(figures|significance|trec)"
-    r"|\.experiments\.(cells|config|inputs|provenance))?"
+    r"|\.experiments\.(config|grid_inputs|provenance))?"
 )
-"""Modules that no number depends on, although numerical ones import them."""
+"""Modules without influence on numbers, although numerical ones import them."""
 
 
 @cache
 def code_digest(method: str) -> str:
-    """Return the digest of the sources that a method's numbers come from: its own, and those that measure.
+    """Return the digest of the sources of a method's numbers: its own, and those that measure.
 
-    Found without running anything: the module of the class, and the modules of its package and of modalhash that
-    it imports, directly or not. What is only for people or for files is left out, so that a change of the command
-    line, or of a comment, throws no result away.
+    It covers the module of the class and the modules of its package and of modalhash that it imports, directly or not,
+    without running them. Modules without influence on numbers are excluded, and so are comments, so that a change of
+    the command line keeps all results.
     """
     return source_digest([registry.get(method).__module__, MEASURING])
 
 
 Reader = Callable[[str], tuple[str, bool] | None]
-"""Takes the name of a module and returns its source and whether it is a package; None if there is none."""
+"""Returns the source of a module and whether it is a package; None if there is no such module."""
 
 
 def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
     """Return one digest over the code of these modules and of all they import from the same packages.
 
-    Comments, docstrings and layout do not count: two sources with the same statements have the same digest.
+    It ignores comments, docstrings and layout.
     """
     read = read or _read
     roots = list(modules)
@@ -120,7 +120,7 @@ def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
             continue
         text, is_package = source
         digest, imports = _analyse(text)
-        if not (is_package and name.partition(".")[0] == "modalhash"):  # these only say where their names live
+        if not (is_package and name.partition(".")[0] == "modalhash"):  # packages only re-export names
             found[name] = digest
         for node in imports:
             waiting += _imports(node, packages, read)
@@ -141,7 +141,7 @@ def _analyse(text: str) -> tuple[str, list[ast.Import | ast.ImportFrom]]:
 
 
 def statements(tree: ast.Module) -> str:
-    """Return the code of a module without docstrings; comments are not in the tree. Changes the tree.
+    """Return the code of a module without docstrings and comments, and change the tree accordingly.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def statements(tree: ast.Module) -> str:
 
 
 def _imports(node: ast.AST, packages: set[str], read: Reader) -> list[str]:
-    """Return the modules of these packages that an import statement takes its names from."""
+    """Return the modules of these packages from which an import statement takes its names."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names if alias.name.partition(".")[0] in packages]
     if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in packages:
@@ -170,7 +170,7 @@ def _imports(node: ast.AST, packages: set[str], read: Reader) -> list[str]:
 
 
 def _home(module: str, name: str, read: Reader) -> str:
-    """Return the module that holds a name, through packages that import it from elsewhere, lazily or not."""
+    """Return the module that defines a name, following packages that re-export it, lazily or not."""
     source = read(module)
     if source is None or not source[1]:
         return module
@@ -188,9 +188,9 @@ def _home(module: str, name: str, read: Reader) -> str:
 def _read(module: str) -> tuple[str, bool] | None:
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError):  # the parent is a module, or not there
+    except (ImportError, ValueError):  # the parent is a module, or missing
         return None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return None
-    path, stub = Path(spec.origin), Path(spec.origin).with_suffix(".pyi")  # the stub of a package has its names
+    path, stub = Path(spec.origin), Path(spec.origin).with_suffix(".pyi")  # the stub of a package lists its names
     return (stub if stub.exists() else path).read_text(encoding="utf-8"), spec.submodule_search_locations is not None

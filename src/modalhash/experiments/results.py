@@ -1,7 +1,7 @@
-"""Results: a JSON file per cell in a folder, or all of them in one compressed file; read back as rows of tables.
+"""Results as a JSON file per cell in a folder or as one compressed file, and reports made from them.
 
-Both forms hold the same: :func:`pack` makes the file of a folder, :func:`unpack` the folder of a file. Reports are made
-from either, and from nothing else.
+Both forms have the same content: :func:`pack` converts a folder to a file, :func:`unpack` a file to a folder. Reports
+(tables with significance, curves, environments) need nothing else.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import json
 import lzma
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,24 @@ import numpy as np
 
 from modalhash.core.files import write_atomically
 from modalhash.core.typing import Array
-from modalhash.evaluation import PairedTest, Spread, paired_tests
-from modalhash.experiments.cells import Cell, Point, cells_of
-from modalhash.experiments.comparison import mean_curve
-from modalhash.experiments.config import Grid, Sweep
+from modalhash.evaluation import PairedTest, Spread, Table, describe_tests, paired_tests, render_curves
+from modalhash.experiments.comparison import DRAWN, Curves, MarkedSpread, mean_curve
+from modalhash.experiments.config import Cell, Grid, Point, Sweep, cells_of
 
 FORMAT = 2
 DATABASES = ("learned", "hashed", "unseen", "retrieval")
 Result = dict[str, Any]
 RowName = tuple[str, str, str]
 """Label, scenario and sweep."""
+TestedPlace = tuple[RowName, int, str, str]
+"""Row, bits, direction and database."""
 
 
 class Results:
-    """What was measured, under a folder or in a packed file (``*.json.xz``, read only).
+    """Measurements in a folder or in a packed file (``*.json.xz``, read-only).
 
-    A cell's file is named by the digest of its configuration, which has the digest of the data, every parameter and
-    the digest of the code in it: what changed is another file, and is run anew.
+    A cell's file is named by the digest of its configuration, which includes the digests of the data and the code and
+    every parameter. A changed cell is therefore another file, and is run again.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,34 +47,30 @@ class Results:
         self._found: dict[str, Result | None] = {}
 
     def read(self, cell: Cell) -> Result | None:
-        """Return what is known of a cell, also that it failed; None if nothing is."""
+        """Return the result of a cell, which may be a failure; None if missing."""
         return self._load(f"cells/{cell.path}")
 
     def write(self, cell: Cell, result: Result) -> None:
-        """Keep the result of a cell."""
         configuration = {name: value for name, value in vars(cell).items() if name != "limit_seconds"}
         configuration["parameters"] = json.loads(cell.parameters)
         self._found.clear()
         self._write(f"cells/{cell.path}", {"format": FORMAT, "configuration": configuration, **result})
 
     def done(self, cell: Cell, *, retry: bool = False) -> bool:
-        """Whether there is nothing to do: measured, or failed and not to be tried again."""
+        """Return whether a cell needs no run: it was measured, or failed and is not retried."""
         known = self.read(cell)
         if known is None or "error" in known:
             return known is not None and not retry
         return known["configuration"]["per_query"] or not cell.per_query
 
     def write_dataset(self, facts: dict[str, Any]) -> None:
-        """Keep digest and sizes of a data set."""
         file = re.sub(r"[^\w.+-]", "-", facts["name"])
         self._write(f"datasets/{file}.json", {"format": FORMAT, **facts})
 
     def datasets(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of every data set that was run on."""
         return {facts["name"]: facts for facts in self._all("datasets/*.json")}
 
     def everything(self) -> Iterator[Result]:
-        """Iterate over the results of all cells, of whatever configuration."""
         yield from self._all("cells/*/*.json")
 
     @cached_property
@@ -83,11 +81,10 @@ class Results:
         return found
 
     def find(self, cell: Cell, given: Mapping[str, Any]) -> Result | None:
-        """Return what a report shows of a cell: its result, or the newest that other code made of the same cell.
+        """Return the result of a cell for a report, or the newest result of the same cell with other code.
 
-        A cell is run anew when the code changes, but a report of what was measured before remains true of it. So
-        parameters that the method did not have then, or no longer has, do not count, unless the row sets them
-        (``given``).
+        A cell is run again when the code changes, but a report on the earlier result remains true. Parameters that the
+        method did not have then, or does not have now, are ignored unless the row sets them (``given``).
         """
         if cell.key not in self._found:
             self._found[cell.key] = self.read(cell) or self._similar(cell, given)
@@ -121,7 +118,7 @@ class Results:
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         if self._packed is not None:
-            raise ValueError(f"{self.path} is packed and only read; unpack it to go on measuring")
+            raise ValueError(f"{self.path} is packed and read-only; unpack it to continue measuring")
         write_atomically(self.path / name, _to_text(content).encode())
 
 
@@ -129,20 +126,20 @@ _COARSE = ("dataset", "digest", "scenario", "method", "features", "bits", "seed"
 
 
 def _coarse(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what has to be equal for a report to show one cell for another; parameters are compared one by one."""
+    """Return what must be equal for a report to show one cell for another; parameters are compared separately."""
     return tuple(configuration[name] for name in _COARSE)
 
 
 def _checked(content: Any, name: str, path: Path) -> Result:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path}: not a result of this version (format {FORMAT}); take another folder of results")
+        raise ValueError(f"{path}: not a result of this version (format {FORMAT}); use another folder of results")
     if name.startswith("datasets/"):
         if not isinstance(content.get("name"), str):
             raise ValueError(f"{path}: {name} does not name its data set; the file is damaged")
         return content
     configuration = content.get("configuration")
     if not isinstance(configuration, dict) or not isinstance(configuration.get("parameters"), dict):
-        raise ValueError(f"{path}: {name} is no cell with its configuration; the file is damaged")
+        raise ValueError(f"{path}: {name} is not a cell with its configuration; the file is damaged")
     for key in _COARSE:
         if not isinstance(configuration.get(key), str | int):
             raise ValueError(f"{path}: the configuration of {name} has no {key!r}; the file is damaged")
@@ -152,8 +149,8 @@ def _checked(content: Any, name: str, path: Path) -> Result:
 def pack(folder: str | Path, *, per_query: bool = True, only: Collection[str] | None = None) -> bytes:
     """Return the files of a results folder as one compressed file; the same files give the same bytes.
 
-    Without ``per_query`` the average precision of every query and the curves are left out, as if the grid had said so:
-    a tenth of the size. ``only`` limits the cells, by their ``path``.
+    Without ``per_query``, average precisions per query and curves are dropped, which leaves a tenth of the size.
+    ``only`` limits the cells, by their ``path``.
     """
     folder = Path(folder)
     cells = sorted(folder.glob("cells/*/*.json"))
@@ -161,8 +158,8 @@ def pack(folder: str | Path, *, per_query: bool = True, only: Collection[str] | 
         cells = [path for path in cells if path.relative_to(folder / "cells").as_posix() in only]
     paths = [*sorted(folder.glob("datasets/*.json")), *cells]
     if not paths:
-        raise FileNotFoundError(f"{folder}: no results there")
-    # a line per file: its name, then its content as it is
+        raise FileNotFoundError(f"{folder}: no results")
+    # a line per file: its name, a tab and its content
     texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
     if not per_query:
         texts = ((path, _without_queries(text)) for path, text in texts)
@@ -186,7 +183,7 @@ def _to_text(content: dict[str, Any]) -> str:
 
 
 def unpack(content: bytes, folder: str | Path) -> None:
-    """Write the files that :func:`pack` read; ValueError, and nothing is written, if it is no such file."""
+    """Write the files that :func:`pack` read; raise ValueError before writing if the content is invalid."""
     parts = _lines(content)
     for name, _ in parts:
         if not _is_own(name):
@@ -204,7 +201,6 @@ def _unpacked(content: bytes, path: Path) -> dict[str, Result]:
 
 
 def _lines(content: bytes) -> list[tuple[str, str]]:
-    """Return the names and contents of the files in a packed one."""
     try:
         lines = lzma.decompress(content).decode().split("\n")
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
@@ -213,7 +209,7 @@ def _lines(content: bytes) -> list[tuple[str, str]]:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a file is named like one of a results folder, and lies in it."""
+    """Return whether a name is that of a file inside a results folder."""
     kind, *parts = name.split("/")
     return len(parts) == {"cells": 2, "datasets": 1}.get(kind) and not any(
         part.strip(".") == "" or set(part) & set("\\\0") for part in parts
@@ -221,11 +217,11 @@ def _is_own(name: str) -> bool:
 
 
 def _parsed(text: str, name: str, path: Path) -> Result:
-    """Return what a file says that :class:`Results` wrote under this name."""
+    """Return the content of a file that :class:`Results` wrote under this name."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged, or no results of modalhash ({error})") from error
+        raise ValueError(f"{path}: damaged, or not results of modalhash ({error})") from error
     return _checked(content, name, path)
 
 
@@ -237,78 +233,70 @@ class Study:
     dataset: str
     facts: Mapping[str, Any]
     cells: Mapping[Point, Cell]
-    """All of them, measured or not."""
+    """Including those without a result."""
     found: Mapping[Point, Result]
-    """What is known of them, failures included."""
+    """Results, including failures."""
 
     @cached_property
     def results(self) -> dict[Point, Result]:
-        """What was measured."""
         return {point: result for point, result in self.found.items() if "error" not in result}
 
     @cached_property
     def failures(self) -> dict[Point, str]:
-        """The reasons of the cells that failed."""
         return {point: str(result["error"]) for point, result in self.found.items() if "error" in result}
 
     @property
     def title(self) -> str:
-        """The data set's name for people."""
         return self.grid.inputs[self.dataset].heading
 
     @property
     def described(self) -> str:
-        """The data set's name for people, with what it says it is."""
         return f"{self.title} (data: {kind_of(self.facts)})"
 
     @cached_property
     def rows(self) -> list[tuple[str, str]]:
-        """Label and scenario of the rows with any result, in the order of the file; points of sweeps left out."""
+        """Label and scenario of the rows with any result, in the order of the file, without points of sweeps."""
         found = {(point.label, point.scenario) for point in self.results}
         wanted = [(row.label, row.scenario) for row in self.grid.rows if not row.sweep]
         return [row for row in wanted if row in found]
 
     @cached_property
     def shown(self) -> list[RowName]:
-        """The rows of tables: those with any result, or the points of sweeps where there are no others."""
+        """The rows of tables: those with any result, or the points of sweeps if there are no others."""
         found = {point[:3] for point in self.results}
         rows = [(row.label, row.scenario, row.sweep) for row in self.grid.rows]
         return [row for row in rows if row in found and not (row[2] and self.rows)]
 
     @cached_property
     def has_scenarios(self) -> bool:
-        """Whether the rows of tables are of several scenarios."""
         return len({scenario for _, scenario, _ in self.shown}) > 1
 
     def name(self, row: RowName) -> str:
-        """Return the label of a row, with its scenario where there are several."""
+        """Return the label of a row, with its scenario if there are several."""
         return f"{row[0]} ({row[1]})" if self.has_scenarios else row[0]
 
     @cached_property
     def bits(self) -> list[int]:
-        """Code lengths with any result."""
         return sorted({point.bits for point in self.results})
 
     @cached_property
     def seeds(self) -> list[int]:
-        """Seeds with any result."""
         return sorted({point.seed for point in self.results})
 
     @cached_property
     def databases(self) -> list[str]:
-        """Kinds of database that were searched."""
         found = {kind for result in self.results.values() for kind in result.get("databases", {})}
         return [kind for kind in DATABASES if kind in found]
 
     @cached_property
     def directions(self) -> list[str]:
-        """E.g. ``image→text``, as they were measured."""
+        """Measured directions, e.g. ``image→text``."""
         entries = (entry for result in self.results.values() for entry in result.get("databases", {}).values())
         return list(dict.fromkeys(direction for entry in entries for direction in entry))
 
     @cached_property
     def sweeps(self) -> list[Sweep]:
-        """Those with two points or more: the default values alone, which other tables share, show nothing."""
+        """Sweeps with two points or more; the defaults alone, which other tables share, show nothing."""
         points: dict[str, set[str]] = {}
         for point in self.results:
             points.setdefault(point.sweep, set()).add(point.label)
@@ -323,20 +311,19 @@ class Study:
         return found
 
     def of(self, label: str, bits: int, sweep: str = "", scenario: str = "") -> dict[int, Result]:
-        """Return the results by seed. Without a scenario: the row's only one, or its first."""
+        """Return the results by seed. Without a scenario, use the row's only or first one."""
         return self._by_row.get((label, scenario, sweep, bits), {})
 
     def of_row(self, row: RowName, bits: int) -> dict[int, Result]:
-        """Return the results of a row of :attr:`shown` by seed."""
         label, scenario, sweep = row
         return self.of(label, bits, sweep, scenario)
 
     def reference_of_row(self, row: RowName, reference: str, bits: int) -> dict[int, Result]:
-        """Return the results that a row is tested against: of this label in the same scenario, or else in its first."""
+        """Return the results of the reference in the same scenario, or in its first one."""
         return self.of_row((reference, *row[1:]), bits) or self.of(reference, bits)
 
     def entry(self, result: Result, database: str, direction: str) -> Mapping[str, Any] | None:
-        """Return what was measured in one direction on one kind of database; None if it was not."""
+        """Return the measurements in one direction on one kind of database, or None."""
         found: Mapping[str, Any] | None = result.get("databases", {}).get(database, {}).get(direction)
         return found
 
@@ -347,29 +334,26 @@ class Study:
     def spread(
         self, label: str, bits: int, direction: str, database: str, sweep: str = "", scenario: str = ""
     ) -> Spread | None:
-        """Return mean and deviation of the mAP over the seeds."""
         entries = self._entries(self.of(label, bits, sweep, scenario).values(), database, direction)
         return Spread.of([entry["map"] for entry in entries]) if entries else None
 
     def mean(
         self, label: str, bits: int, direction: str, database: str = "learned", sweep: str = "", scenario: str = ""
     ) -> float | None:
-        """Return the mean mAP over the seeds."""
         found = self.spread(label, bits, direction, database, sweep, scenario)
         return None if found is None else found.mean
 
     def chance(self, direction: str, database: str) -> float | None:
-        """Return the level of a random ranking."""
+        """Return the mAP of a random ranking."""
         entries = self._entries(self.results.values(), database, direction)
         return float(np.mean([entry["chance"] for entry in entries])) if entries else None
 
     def seconds(self, label: str, bits: int, scenario: str = "") -> Spread | None:
-        """Return the CPU seconds of a fit."""
         values = [result["seconds"]["cpu"] for result in self.of(label, bits, scenario=scenario).values()]
         return Spread.of(values) if values else None
 
     def memory(self, label: str, bits: int, scenario: str = "") -> float | None:
-        """Return the most bytes that a process held during a fit, the data set included; None if nobody noted it."""
+        """Return the peak memory of a process during a fit in bytes, with the data set; None if not recorded."""
         found = self.of(label, bits, scenario=scenario).values()
         return max((result["memory"]["peak"] for result in found if result.get("memory")), default=None)
 
@@ -382,8 +366,8 @@ class Study:
     def per_query(self, label: str, bits: int, direction: str, database: str, seeds: Iterable[int]) -> Array | None:
         """Return the average precision of every query.
 
-        The mean over the seeds where these ask the same queries, else one seed after another, so that a query is
-        never counted twice.
+        This is the mean over the seeds if these have the same queries, otherwise their concatenation, so that no query
+        is counted twice.
         """
         found = self.of(label, bits)
         return self._joined([found[seed] for seed in seeds], database, direction)
@@ -393,8 +377,8 @@ class Study:
         kept = [(queries, values) for queries, values in found if values is not None]
         if not kept:
             return None
-        alike = len({queries for queries, _ in kept}) == 1
-        return (np.mean if alike else np.concatenate)([values for _, values in kept], axis=0)
+        same = len({queries for queries, _ in kept}) == 1
+        return (np.mean if same else np.concatenate)([values for _, values in kept], axis=0)
 
     def _each_query(self, result: Result, database: str, direction: str) -> Array | None:
         entry = self.entry(result, database, direction)
@@ -403,38 +387,33 @@ class Study:
         return np.array([np.nan if x is None else x for x in entry["average_precision"]])
 
     def precision_at(self, label: str, bits: int, direction: str, database: str) -> dict[int, float]:
-        """Return the mean precision among the first N, by N; empty where it was not measured."""
         found = [entry["precision_at"] for entry in self._entries(self.of(label, bits).values(), database, direction)
                  if "precision_at" in entry]  # fmt: skip
         return {int(n): float(np.mean([one[n] for one in found])) for n in (found[0] if found else ())}
 
-    def tests(self, reference: str, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
-        """Test every row against the one with the label ``reference``: by row, bits, direction and database.
+    def tests(self, reference: str, *, draws: int = 10_000) -> dict[TestedPlace, PairedTest]:
+        """Test every row against the one with the label ``reference``, by row, bits, direction and database.
 
-        Rows are compared where both have the average precision of the same queries, with the same seeds.
+        Rows are compared on the same queries with the same seeds.
         """
-        differences: dict[tuple[RowName, int, str, str], Array] = {}
-        for database in self.databases:
-            for direction in self.directions:
-                for bits in self.bits:
-                    for row in self.shown:
-                        difference = self._difference(row, reference, bits, direction, database)
-                        if difference is not None:
-                            differences[row, bits, direction, database] = difference
-        return paired_tests(differences, draws=draws)
+        return self._tests(lambda *place: reference, draws)
 
-    def tests_against_best(self, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
+    def tests_against_best(self, *, draws: int = 10_000) -> dict[TestedPlace, PairedTest]:
         """Test every row against the one with the highest mean of the same bits, direction and database."""
-        differences: dict[tuple[RowName, int, str, str], Array] = {}
-        for database in self.databases:
-            for direction in self.directions:
-                for bits in self.bits:
-                    means = {row: self._mean_of_row(row, bits, direction, database) for row in self.shown}
-                    best = max(means, key=lambda row: means[row])
-                    for row in self.shown:
-                        difference = self._difference(row, best[0], bits, direction, database)
-                        if difference is not None:
-                            differences[row, bits, direction, database] = difference
+
+        def best(*place: Any) -> str:
+            return max(self.shown, key=lambda row: self._mean_of_row(row, *place))[0]
+
+        return self._tests(best, draws)
+
+    def _tests(self, reference: Callable[[int, str, str], str], draws: int) -> dict[TestedPlace, PairedTest]:
+        differences: dict[TestedPlace, Array] = {}
+        for database, direction, bits in product(self.databases, self.directions, self.bits):
+            other = reference(bits, direction, database)
+            for row in self.shown:
+                difference = self._difference(row, other, bits, direction, database)
+                if difference is not None:
+                    differences[row, bits, direction, database] = difference
         return paired_tests(differences, draws=draws)
 
     def _mean_of_row(self, row: RowName, bits: int, direction: str, database: str) -> float:
@@ -442,7 +421,7 @@ class Study:
         return sum(entry["map"] for entry in found) / len(found) if found else -1.0
 
     def _difference(self, row: RowName, reference: str, bits: int, direction: str, database: str) -> Array | None:
-        """Return by how much a row is better than the reference on every query they share; None if on none."""
+        """Return the difference of a row to the reference on every common query, or None."""
         if row[0] == reference:
             return None
         own, other = self.of_row(row, bits), self.reference_of_row(row, reference, bits)
@@ -460,13 +439,13 @@ class Study:
 
 
 def kind_of(facts: Mapping[str, Any]) -> str:
-    """Return what the facts of a data set say it is, e.g. ``"original"`` or ``"twin, real labels"``."""
+    """Return the kind of a data set by its facts, e.g. ``"original"`` or ``"twin, real labels"``."""
     labels = f", {facts['labels']} labels" if "labels" in facts else ""
     return f"{facts.get('kind', 'not stated')}{labels}"
 
 
 def read_study(results: Results, grid: Grid, dataset: str, facts: Mapping[str, Any]) -> Study:
-    """Gather what the results hold of a grid on a data set; ``facts`` are what they know of the data set."""
+    """Collect the results of a grid on a data set; ``facts`` are the stored facts of the data set."""
     given = {(row.label, row.scenario, row.sweep): row.parameters for row in grid.rows}
     cells = cells_of(grid, dataset, facts["digest"])
     found = {point: results.find(cell, given[point[:3]]) for point, cell in cells.items()}
@@ -475,7 +454,157 @@ def read_study(results: Results, grid: Grid, dataset: str, facts: Mapping[str, A
 
 
 def read_studies(results: Results, grid: Grid) -> dict[str, Study]:
-    """Gather what the results hold of a grid: by data set, those with any result."""
+    """Collect the results of a grid by data set, for those with any result."""
     facts = results.datasets()
     studies = {name: read_study(results, grid, name, facts[name]) for name in grid.datasets if name in facts}
     return {name: study for name, study in studies.items() if study.found}
+
+
+def quality_tables(study: Study, against: str = "") -> list[Table]:
+    """Return a table of mAP per direction: mean ± standard deviation over seeds, with a column per database.
+
+    Arrows mark rows that differ significantly from the one with the label ``against``, by default the first.
+    """
+    reference = reference_of(study, against)
+    tests = study.tests(reference)
+    columns = [(bits, kind) for bits in study.bits for kind in study.databases]
+    several = study.has_scenarios
+    tables = []
+    for direction in study.directions:
+        rows = []
+        for row in study.shown:
+            spreads = [_marked(study, row, bits, direction, kind, tests) for bits, kind in columns]
+            if any(spread is not None for spread in spreads):
+                rows.append([*row[: 2 if several else 1], *spreads])
+        tables.append(
+            Table(
+                title=f"{study.described}: mAP, {direction}",
+                columns=["", *(["scenario"] if several else []), *(f"{bits} bits, {kind}" for bits, kind in columns)],
+                rows=rows,
+                notes=[
+                    *_settings(study, direction),
+                    *_test_notes(study, reference, {row for row, *_ in tests}, len(tests)),
+                ],
+            )
+        )
+    return tables
+
+
+def reference_of(study: Study, against: str = "") -> str:
+    """Return the label that the other rows are tested against; raise ValueError for an unknown one."""
+    labels = list(dict.fromkeys(row.label for row in study.grid.rows))
+    if against and against not in labels:
+        raise ValueError(f"no row has the label {against!r}; there are {', '.join(labels)}")
+    return against or (study.shown[0][0] if study.shown else "")
+
+
+def _marked(
+    study: Study,
+    row: RowName,
+    bits: int,
+    direction: str,
+    database: str,
+    tests: Mapping[TestedPlace, PairedTest],
+) -> Spread | None:
+    label, scenario, sweep = row
+    spread = study.spread(label, bits, direction, database, sweep, scenario)
+    test = tests.get((row, bits, direction, database))
+    if spread is None or test is None:
+        return spread
+    return MarkedSpread(spread.mean, spread.sd, spread.n, test.arrow, test.p_holm)
+
+
+def _settings(study: Study, direction: str) -> list[str]:
+    protocols = [study.grid.protocol.with_database(kind) for kind in study.databases if kind != "retrieval"]
+    chance = ", ".join(f"{study.chance(direction, kind) or 0:.4f} ({kind})" for kind in study.databases)
+    return [
+        "; ".join(f"`{protocol}`" for protocol in protocols),
+        f"Mean ± standard deviation over {_seeds(study)}. A random ranking has {chance}.",
+    ]
+
+
+def _seeds(study: Study) -> str:
+    return f"{len(study.seeds)} seed{'s' if len(study.seeds) != 1 else ''}"
+
+
+def _test_notes(study: Study, reference: str, tested: set[RowName], n_tests: int) -> list[str]:
+    """Explain the arrows, and why a row was not tested."""
+    others = [row for row in study.shown if row[0] != reference]
+    named = f"{reference} in the same scenario" if study.has_scenarios else reference
+    notes = [describe_tests(named, n_tests, "this data set")] if n_tests else []
+    reasons: dict[str, list[str]] = {}
+    for row in others:
+        if row not in tested:
+            reasons.setdefault(_why_not_tested(study, row, reference), []).append(study.name(row))
+    return notes + [f"Not tested: {', '.join(names)}; {reason}." for reason, names in reasons.items()]
+
+
+def _why_not_tested(study: Study, row: RowName, reference: str) -> str:
+    def kept(results: Iterable[Result]) -> bool:
+        entries = (
+            entry for result in results for kind in result.get("databases", {}).values() for entry in kind.values()
+        )
+        return any("average_precision" in entry for entry in entries)
+
+    own = [result for bits in study.bits for result in study.of_row(row, bits).values()]
+    other = [result for bits in study.bits for result in study.reference_of_row(row, reference, bits).values()]
+    if not other:
+        return f"{reference} was not measured"
+    for name, results in ((reference, other), (row[0], own)):
+        if not kept(results):
+            return f"the results of {name} have no average precision per query (`per_query = false`, or packed so)"
+    return f"no seed has the same queries as {reference}"
+
+
+def curve_figure(study: Study, against: str = "", kind: str = "svg") -> bytes | None:
+    """Return precision over recall as an svg, png or pdf file; None if no curves were stored.
+
+    The thick line is the reference. Needs the extra ``plot``.
+    """
+    curves: Curves = {}
+    for database, direction, bits in product(DRAWN, study.directions, study.bits):
+        for label, scenario, sweep in study.shown:
+            curve = None if sweep else study.curve(label, bits, direction, database, scenario)
+            if curve is not None:
+                curves.setdefault((database, direction, bits), {})[study.name((label, scenario, sweep))] = curve
+    if not curves:
+        return None
+    bold = next((study.name(row) for row in study.shown if row[0] == reference_of(study, against)), "")
+    caption = [f"Mean over {_seeds(study)}. The thick line is {bold}."]
+    caption += [
+        f"Protocol: {study.grid.protocol.with_database(database)}" for database in dict.fromkeys(p[0] for p in curves)
+    ]
+    title = f"Precision over recall on {study.described}"
+    return render_curves(curves, title=title, caption="\n".join(caption), bold=bold, kind=kind)
+
+
+def seconds_table(study: Study) -> Table:
+    """Return a table of CPU seconds per fit, mean over the seeds."""
+    rows = []
+    for label, scenario in study.rows:
+        spreads = [study.seconds(label, bits, scenario) for bits in study.bits]
+        rows.append([f"{label} ({scenario})", *(None if s is None else f"{s.mean:.2f}" for s in spreads)])
+    return Table(
+        f"{study.described}: CPU seconds per fit",
+        ["", *(f"{bits} bits" for bits in study.bits)],
+        rows,
+        ["CPU time of a process with one BLAS thread, kernel features included; mean over the seeds."],
+    )
+
+
+def environments(results: Iterable[Result]) -> dict[str, int]:
+    """Count the results by their environment, described in one line."""
+    counts: dict[str, int] = defaultdict(int)
+    for result in results:
+        if "environment" in result:
+            counts[_describe(result["environment"])] += 1
+    return counts
+
+
+def _describe(environment: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
+    threads = f"thread{'s' if environment['threads'] != 1 else ''}"
+    if "blas" in environment:
+        threads = f"BLAS {threads} ({', '.join(environment['blas'])})"
+    commit = f", commit {environment['commit']}" if environment["commit"] else ""
+    return f"{environment['machine']}, {environment['threads']} {threads}; {versions}{commit}"

@@ -1,7 +1,7 @@
-"""Running cells: plan what is missing, estimate its time, measure it in processes of its own, say how far it is.
+"""Run cells: plan the missing ones, estimate their time and measure them in worker processes.
 
-Every result is written when it comes, so a run that was stopped goes on where it was. A worker process that dies costs
-the cell it was at and nothing else.
+Every result is written when it arrives, so an interrupted run can be resumed. A worker that dies loses only its current
+cell.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from modalhash.data import Dataset
-from modalhash.experiments.cells import Cell, cells_of, unique
-from modalhash.experiments.config import Grid
+from modalhash.experiments.config import Cell, Grid, cells_of, unique
 from modalhash.experiments.grid_inputs import Input, describe
 from modalhash.experiments.measure import Loader, measure, parts_under, prepare
 from modalhash.experiments.provenance import THREADS
 from modalhash.experiments.results import Results
-from modalhash.experiments.timing import Prepared, describe_work, growth_of, nearest_to_mean, time_small_fits
+from modalhash.experiments.timing import describe_work, growth_of, nearest_to_mean, time_small_fits
 
 
 @dataclass
 class Plan:
-    """Cells to measure, and what cannot be."""
+    """Cells to measure, and data sets that are missing or unreadable."""
 
     cells: list[Cell] = field(default_factory=list)
     by_grid: dict[str, list[Cell]] = field(default_factory=dict)
@@ -49,7 +47,7 @@ class Plan:
     """Data set → why it could not be read."""
 
     def look(self, source: Input, root: Path | None) -> bool:
-        """Load a data set once, for its digest; note what is wrong where that fails."""
+        """Load a data set once for its digest; record the problem if that fails."""
         name = source.name
         if name in self.facts:
             return True
@@ -60,7 +58,7 @@ class Plan:
             return False
         try:
             self.facts[name] = describe(source, root)
-        except Exception as error:  # a strange file must not keep the others from running
+        except Exception as error:  # a bad file must not prevent the others from running
             self.broken[name] = f"{type(error).__name__}: {error}"
             return False
         self.inputs[name] = source
@@ -75,7 +73,7 @@ def make_plan(
     datasets: Sequence[str] = (),
     seeds: int | None = None,
 ) -> Plan:
-    """List every cell of the grids on the data that are here, each once."""
+    """List every cell of the grids on the available data, each once."""
     order = list(dict.fromkeys(name for grid in grids for name in grid.datasets))
     if unknown := [name for name in datasets if name not in order]:
         raise ValueError(f"no data set is called {', '.join(unknown)}; there are {', '.join(order)}")
@@ -94,14 +92,14 @@ def make_plan(
 
 
 def record(plan: Plan, results: Results) -> None:
-    """Let the results know the data sets, so that a report needs nothing else."""
+    """Write the data sets to the results, so that reports need nothing else."""
     for facts in plan.facts.values():
         results.write_dataset(facts)
 
 
 @dataclass(frozen=True)
 class Event:
-    """A cell is done, or has begun (``result`` is None)."""
+    """A cell has finished, or has started if ``result`` is not set."""
 
     cell: Cell
     result: dict[str, Any] | None
@@ -121,10 +119,10 @@ def run_cells(
     notify: Callable[[Event], None] | None = None,
     estimates: Estimates | None = None,
 ) -> int:
-    """Measure the cells that the results do not have, and return how many failed.
+    """Measure the cells missing in the results, and return how many failed.
 
-    An interruption ends the processes and is raised again; the cells they were at are measured by the next run. The
-    time left is told by ``estimates`` (by default those of the results) and by the cells measured so far.
+    An interrupt stops the workers and is raised again; their cells are measured by the next run. The remaining time is
+    estimated from ``estimates`` (by default from the results) and the cells measured so far.
     """
     missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
     estimates = Estimates(results, plan.facts) if estimates is None else estimates
@@ -170,20 +168,17 @@ def _idle(workers: list[CellWorker], jobs: int, inputs: Mapping[str, Input], roo
 
 
 def _ready(workers: list[CellWorker]) -> list[tuple[CellWorker, Cell]]:
-    """Return workers with a result, dead ones and late ones, with their cells; wait for a second at most."""
+    """Return workers that have a result, died or are late, with their cells; wait for up to one second."""
     busy = {worker.connection: (worker, worker.cell) for worker in workers if worker.cell is not None}
     ready = [busy[connection] for connection in wait(list(busy), timeout=1.0) if isinstance(connection, Connection)]
     return ready + [entry for entry in busy.values() if entry[0].late and entry not in ready]
 
 
-# Processes
-
-
 class CellWorker:
-    """A process that measures one cell at a time, with one BLAS thread; the data of its last cell stay in memory."""
+    """A process that measures one cell at a time with one BLAS thread; the data of its last cell stay in memory."""
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
-        context = get_context("spawn")  # a forked BLAS may hang, and would have its threads already
+        context = get_context("spawn")  # a forked BLAS may hang, and already has its threads
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other, dict(inputs), root), daemon=True)
         with _one_thread():
@@ -192,15 +187,14 @@ class CellWorker:
         self.cell: Cell | None = None
         self.since = 0.0
         self.warm = False
-        """Whether it has measured something; the first cell also takes the time in which libraries are loaded."""
+        """Whether it has measured a cell; the time of the first one includes loading libraries."""
 
     def give(self, cell: Cell) -> None:
-        """Start measuring a cell."""
         self.cell, self.since = cell, time.perf_counter()
         self.connection.send_bytes(json.dumps({"cell": asdict(cell)}).encode())
 
     def time(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
-        """Return the seconds that small fits promise for a cell; raise TimeoutError where there is no answer."""
+        """Return the seconds of a cell estimated from small fits; raise TimeoutError if there is no answer."""
         message = {"cell": asdict(cell), "n_fits": n_fits, "n_methods": n_methods}
         self.connection.send_bytes(json.dumps(message).encode())
         if not self.connection.poll(LONGEST_TIMING):
@@ -210,12 +204,11 @@ class CellWorker:
 
     @property
     def late(self) -> bool:
-        """Whether the cell takes longer than it may."""
         limit = self.cell.limit_seconds if self.cell else None
         return limit is not None and time.perf_counter() - self.since > limit
 
     def take(self) -> dict[str, Any]:
-        """Return the result of the cell given; that the process died is a result, too."""
+        """Return the result of the current cell, or an error if the process died."""
         try:
             result: dict[str, Any] = json.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
@@ -227,7 +220,6 @@ class CellWorker:
         return result
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
         self.process.terminate()
         self.process.join(5)
         if self.process.is_alive():
@@ -238,7 +230,7 @@ class CellWorker:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Set the environment variables that a process started now will see."""
+    """Set the environment variables of processes started in the block."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
@@ -252,8 +244,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | None) -> None:
-    """Measure the cells that come, or time small fits of them, until no more come."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends this process
+    """Measure the received cells, or time small fits of them, until the connection closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from modalhash.experiments.provenance import describe_environment
 
@@ -271,7 +263,7 @@ def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | Non
         start = time.time()
         try:
             result = measure(cell, load)
-        except Exception as error:  # a failed cell is a result; hours of others must not be lost for it
+        except Exception as error:  # a failed cell is a result and must not end the run
             trace = traceback.format_exc().splitlines()[-8:]
             result = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
         environment = environment or describe_environment()  # after the first fit, when the BLAS is loaded
@@ -280,27 +272,24 @@ def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | Non
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, however that ended: nobody would take the result."""
+    """Exit if the parent process dies."""
     parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-# Time
-
-
 LONGEST_TIMING = 60.0
-"""Seconds after which small fits of a method are given up; they end within a few unless the method hangs."""
+"""Time limit in seconds for small fits of a method, which take a few seconds unless it hangs."""
 BASE_BITS = 64
-"""A fit with b bits takes time in proportion to b + 64: half of that of a fit with 64 bits depends on the length."""
+"""The time of a fit with b bits is proportional to b + 64."""
 
 
 class Estimates:
-    """Expected seconds of a cell, its evaluation included, from the times of cells of the same method.
+    """Expected seconds of a cell, including its evaluation, from the times of cells of the same method.
 
-    The nearest of these count: those on the same data set rather than on another, then the nearest in size, then in
-    code length. Their median is scaled by the growth that the registry gives for the method.
+    The nearest ones count: on the same data set if possible, then by size, then by code length. Their median is scaled
+    by the growth that the registry states for the method.
     """
 
     def __init__(self, results: Results, facts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -313,7 +302,6 @@ class Estimates:
                 self._add(made["method"], made["dataset"], made["bits"], result)
 
     def learn(self, cell: Cell, result: Mapping[str, Any]) -> None:
-        """Take the time of a cell into account, unless it failed."""
         self._add(cell.method, cell.dataset, cell.bits, result)
 
     def _add(self, method: str, dataset: str, bits: int, result: Mapping[str, Any]) -> None:
@@ -323,10 +311,10 @@ class Estimates:
     def time_small_fits(
         self, cells: Sequence[Cell], inputs: Mapping[str, Input], root: Path | None, *, apart: bool = True
     ) -> None:
-        """Fit samples with the methods of these cells that have no times yet, each on the smallest of its data sets.
+        """Fit samples with the methods of these cells without known times, each on the smallest of its data sets.
 
-        There is one BLAS thread, as in the processes that measure. ``apart`` fits in a process of its own, so that a
-        method that crashes or hangs costs its estimate and nothing else.
+        BLAS uses one thread, as in the workers. ``apart`` fits in a separate process, so that a method that crashes or
+        hangs loses only its estimate.
         """
         waiting: dict[str, dict[str, list[Cell]]] = {}
         for cell in sorted(cells, key=lambda cell: self._items[cell.dataset]):
@@ -346,7 +334,7 @@ class Estimates:
                         break
 
     def __call__(self, cell: Cell) -> float | None:
-        """Return the expected seconds; None where no cell of the method was timed."""
+        """Return the expected seconds; None if no cell of the method was timed."""
         times = self._seen.get(cell.method, {})
         if cell.method in self._guesses and not any(dataset == cell.dataset for dataset, _ in times):
             place, seconds = self._guesses[cell.method]
@@ -365,7 +353,7 @@ class Estimates:
 
 
 def describe_plan(cells: Sequence[Cell], estimates: Estimates, jobs: int) -> str:
-    """Return how many fits there are and how long they will take, e.g. ``12 fits, about 9 s (amsh 1.2 s a fit)``."""
+    """Return the number of fits and their time, e.g. ``12 fits, about 9 s (amsh 1.2 s a fit)``."""
     by_method: dict[str, list[float | None]] = {}
     for cell in cells:
         by_method.setdefault(cell.method, []).append(estimates(cell))
@@ -375,7 +363,7 @@ def describe_plan(cells: Sequence[Cell], estimates: Estimates, jobs: int) -> str
 
 
 def _seconds_left(estimates: Estimates, queue: Sequence[Cell], workers: Sequence[CellWorker]) -> float:
-    """Return the seconds of work that are left; cells of methods without any time count like the others."""
+    """Return the remaining seconds; cells of methods without known times count like the others."""
     now = time.perf_counter()
     known = [seconds for cell in queue if (seconds := estimates(cell)) is not None]
     running = [max(0.0, (estimates(worker.cell) or 0.0) - (now - worker.since)) for worker in workers if worker.cell]
@@ -383,14 +371,13 @@ def _seconds_left(estimates: Estimates, queue: Sequence[Cell], workers: Sequence
 
 
 class _Timer:
-    """Times small fits in a process of its own, which is replaced if it dies or hangs."""
+    """Times small fits in a separate process, which is replaced if it dies or hangs."""
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
         self._inputs, self._root = inputs, root
         self._worker: CellWorker | None = None
 
     def __call__(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
-        """Return the expected seconds of a cell; None if its method failed."""
         self._worker = self._worker or CellWorker(self._inputs, self._root)
         try:
             return self._worker.time(cell, n_fits, n_methods)
@@ -399,25 +386,18 @@ class _Timer:
             return None
 
     def close(self) -> None:
-        """End the process."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
 
 
 def _time_cell(load: Loader, cell: Cell, n_fits: int, n_methods: int) -> float | None:
-    """Time small fits of a cell in this process."""
     with threadpool_limits(1):
         return time_small_fits(
-            partial(_prepare_sample, cell),
+            lambda dataset: prepare(cell, *parts_under(dataset, cell.scenario, cell.seed)),
             load.dataset(cell.dataset, cell.seed),
             method=cell.method,
             bits=cell.bits,
             n_fits=n_fits,
             n_methods=n_methods,
         )
-
-
-def _prepare_sample(cell: Cell, dataset: Dataset) -> Prepared:
-    """Return what the fit of a cell takes, with a data set of fewer training items."""
-    return prepare(cell, *parts_under(dataset, cell.scenario, cell.seed))

@@ -1,4 +1,4 @@
-"""How long fits will take, from fits of samples, and how to say it."""
+"""Estimates of how long fits will take, from fits of samples."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from modalhash.evaluation import evaluate_databases
 from modalhash.methods import registry
 
 SMALLEST = 128
-"""Training items of the smallest sample; a sample also has at least twice as many items as bits."""
+"""Training items of the smallest sample, which also has at least two items per bit."""
 RATIO = 4
-"""How many times larger each sample is than the one before."""
+"""Factor between the sizes of consecutive samples."""
 SHARE = 0.05
-"""Of the expected work, what the small fits of a method may take together."""
+"""Fraction of the expected work for the small fits of a method."""
 TOTAL, LEAST, MOST = 4.0, 1.0, 6.0
-"""Seconds that small fits may take whatever the work: of all methods, and of one method at least and at most."""
+"""Seconds for the small fits of all methods, and the minimum and maximum per method."""
 clock = time.perf_counter
 
 
 def growth_of(method: str) -> float:
-    """Return the power of the number of items with which the time of a fit grows, at most."""
+    """Return the maximum exponent of the number of items with which the time of a fit grows."""
     return 2.0 if registry.info(method).growth.startswith("n²") else 1.0
 
 
 def nearest_to_mean(bits: Sequence[int]) -> int:
-    """Return the length to time: the time of a fit grows about linearly with the length.
+    """Return the length to time, because the time of a fit grows about linearly with the length.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def nearest_to_mean(bits: Sequence[int]) -> int:
 
 
 Prepared = tuple[Any, SplitData, Any]
-"""What a fit takes: the model, the parts of the data set, the pairs."""
+"""Model, parts of the data set, and pairs for a fit."""
 
 
 def time_small_fits(
@@ -59,22 +59,17 @@ def time_small_fits(
 ) -> float | None:
     """Return the expected seconds of one fit with its evaluation, from fits of samples of the training items.
 
-    Samples grow fourfold, up to all items. They may take a twentieth of the work, and four seconds divided by the
-    number of methods in any case. A fit that takes longer is stopped, if the method reports its progress. Two samples
-    are always tried.
+    Samples grow fourfold, up to all items. They may take a twentieth of the work, and at least four seconds divided by
+    ``n_methods``. A fit that takes longer is stopped if the method reports its progress. Two samples are always tried.
+    Returns None if all of them failed.
 
     Parameters
     ----------
     prepare : takes the data set with fewer training items and returns what to fit
     dataset : with a split
     method, bits : of the fits
-    n_fits : number of fits of the method that are planned
-    n_methods : number of methods that are timed
-
-    Returns
-    -------
-    float or None
-        None where all of them failed: the fits that follow tell the reason.
+    n_fits : number of planned fits of the method
+    n_methods : number of methods to time
     """
     assert dataset.split is not None
     growth = growth_of(method)
@@ -97,14 +92,14 @@ def time_small_fits(
 
 @cache
 def _load_kernels() -> None:
-    """Evaluate something, so that no fit is charged with the time in which kernels are loaded or compiled."""
+    """Load and compile the kernels, so that no fit is charged for it."""
     parts = generate(n_items=32, n_queries=8, seed=0).dataset().parts()
     model = registry.get("chance")(n_bits=8, random_state=0)
     evaluate_databases(model.fit(parts.training.features, parts.training.labels), parts)
 
 
 def _sample_sizes(items: int, bits: int) -> list[int]:
-    """Return the numbers of items to fit, from the smallest to all."""
+    """Return the numbers of items to fit, ascending up to all items."""
     sizes = [items]
     while sizes[0] // RATIO >= max(SMALLEST, 2 * bits):
         sizes.insert(0, sizes[0] // RATIO)
@@ -116,16 +111,16 @@ class _Timed(NamedTuple):
 
     seconds: float
     reports: list[float]
-    """Seconds until each report of progress."""
+    """Seconds until each progress report."""
     share: float = 1.0
-    """How much of its last stage was done when the fit was stopped; 1 if it was not."""
+    """Finished fraction of the stage in which the fit was stopped; 1 if it was not."""
 
 
 def _extrapolate(timed: Mapping[int, _Timed], items: int, growth: float) -> float:
-    """Return the seconds for this many items.
+    """Return the seconds for ``items`` items.
 
-    They grow with a power halfway between the one seen in the two largest samples and that of the registry: samples
-    below the number of anchors, or with few steps to convergence, mislead.
+    The exponent is the mean of the one observed in the two largest samples and that of the registry, because samples
+    smaller than the number of anchors, or that converge quickly, are misleading.
     """
     *smaller, size = sorted(timed)
     power = growth
@@ -136,10 +131,10 @@ def _extrapolate(timed: Mapping[int, _Timed], items: int, growth: float) -> floa
 
 
 def _complete(stopped: _Timed, before: _Timed | None, growth: float) -> _Timed:
-    """Return a fit that was stopped with the seconds that it would have taken.
+    """Return a stopped fit with the seconds that it would have taken.
 
-    What was left takes as many times longer than in the fit before it as what was done, but no more than the growth
-    allows. Without a fit before it, the stage that it was in counts as the last.
+    The remaining part is scaled like the finished part, relative to the previous fit, but not beyond the growth.
+    Without a previous fit, the current stage counts as the last.
     """
     seconds = stopped.seconds / max(stopped.share, 0.01)
     if before is not None and before.reports:
@@ -154,7 +149,6 @@ class _Stop(Exception):
 
 
 def _time_fit(prepare: Callable[[Dataset], Prepared], dataset: Dataset, limit: float) -> _Timed | None:
-    """Time a fit with its evaluation; None if it failed."""
     reports: list[float] = []
     share = 1.0
 
@@ -174,13 +168,13 @@ def _time_fit(prepare: Callable[[Dataset], Prepared], dataset: Dataset, limit: f
             evaluate_databases(model, parts)
         except _Stop:
             return _Timed(reports[-1], reports, share)
-        except Exception:  # the real fit will fail, too, and say why; or the sample is too small for the method
+        except Exception:  # the actual fit reports the reason, or the sample is too small
             return None
     return _Timed(clock() - begin, reports)
 
 
 def with_fewer_items(dataset: Dataset, share: float) -> Dataset:
-    """Return the data set with a share of its training items: the same ids in every modality that has them."""
+    """Return the data set with a fraction of its training items, the same ids in every modality."""
     split = dataset.split
     assert split is not None
     every = np.unique(np.concatenate(list(split.training.values())))
@@ -210,7 +204,7 @@ def describe_work(n_fits: int, seconds: float, by_method: Mapping[str, float | N
 
 
 def spoken(seconds: float) -> str:
-    """Return a duration for people, e.g. ``3 h 20 min``."""
+    """Return a duration as text, e.g. ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,7 +1,7 @@
-"""The parameters of one method, searched on training items alone: Optuna's TPE, in a study file that goes on.
+"""Search for the parameters of one method with Optuna's TPE, in a study file that can be resumed.
 
 The score of a trial is the mAP in cross-validation over the training items; queries and database of the data set are
-never looked at. The first trial has the method's defaults, so that what is found is never worse on the folds.
+never used. The first trial has the method's defaults, so the result is never worse on the folds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ from modalhash.core.typing import Array
 from modalhash.core.validation import check_choice, check_int
 from modalhash.data import Dataset, SplitData, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
-from modalhash.experiments.comparison import (
-    SCENARIOS,
-    check_measurable,
-    make_model,
-    prepared,
-    split_by,
-)
+from modalhash.experiments.comparison import SCENARIOS, check_measurable, make_model, prepared, split_by
 from modalhash.experiments.config import check_parameters
 from modalhash.experiments.grid_inputs import digest_of
 from modalhash.experiments.timing import describe_work, time_small_fits
@@ -41,15 +35,14 @@ if TYPE_CHECKING:
 
 KINDS = ("log", "linear", "int", "logint", "choice")
 STUDY = "modalhash tune"
-"""The name of the study within its file."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """The values that one parameter may take; it prints as it is parsed.
+    """The values of one parameter; ``parse`` reads what ``str`` prints.
 
-    ``log:1e-4:10`` and ``linear:0:1`` are numbers between two bounds, evenly in their logarithm or as they are;
-    ``int:1:20`` and ``logint:64:4096`` whole ones; ``choice:rbf|none`` one of several.
+    ``log:1e-4:10`` and ``linear:0:1`` are numbers between two bounds, uniform in their logarithm or value;
+    ``int:1:20`` and ``logint:64:4096`` integers; ``choice:rbf|none`` one of several values.
 
     Examples
     --------
@@ -66,7 +59,6 @@ class Dimension:
 
     @classmethod
     def parse(cls, text: str) -> Dimension:
-        """Return the dimension that prints as ``text``."""
         expected = "expected e.g. log:1e-4:10, linear:0:1, int:1:20, logint:64:4096 or choice:rbf|none"
         kind, _, rest = text.partition(":")
         if kind not in KINDS or not rest:
@@ -96,7 +88,6 @@ class Dimension:
         return f"{self.kind}:{low}:{high}"
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
-        """Return it as Optuna has it."""
         from optuna import distributions
 
         if self.kind == "choice":
@@ -122,7 +113,7 @@ def _value(text: str) -> Any:
 def search_space(
     method: str, changes: Mapping[str, str] | None = None, fixed: Mapping[str, Any] | None = None
 ) -> dict[str, Dimension]:
-    """Return what is searched of a method: its own space, changed or extended, without what is fixed.
+    """Return the search space of a method, with changes and additions, without fixed parameters.
 
     Examples
     --------
@@ -133,7 +124,7 @@ def search_space(
     texts = {name: text for name, text in registry.info(method).space.items() if name not in fixed}
     check_parameters(method, changes or {})
     if both := sorted(set(changes or {}) & set(fixed)):
-        raise ValueError(f"{method}: {both[0]} is both fixed and to be searched; leave one of them out")
+        raise ValueError(f"{method}: {both[0]} is both fixed and searched; remove one of them")
     space = {}
     for name, text in (texts | dict(changes or {})).items():
         try:
@@ -142,7 +133,7 @@ def search_space(
             raise ValueError(f"{method}: the space of {name} is {error}") from None
     if not space:
         raise ValueError(
-            f"{method} names nothing to search; say what, e.g. --space {method}.ridge=log:1e-4:10. It has the "
+            f"{method} names nothing to search; add a space, e.g. --space {method}.ridge=log:1e-4:10. It has the "
             f"parameters {', '.join(registry.get(method)().get_params(deep=False))}"
         )
     return space
@@ -150,22 +141,22 @@ def search_space(
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a study has found so far."""
+    """The results of a study so far."""
 
     method: str
     parameters: dict[str, Any]
-    """The best ones: what was fixed, and what was searched; the defaults are left out where they were the best."""
+    """The best ones, fixed and searched; without the searched ones if the defaults were best."""
     score: float
     """Mean mAP over folds and directions."""
     default_score: float
-    """The same with the defaults, and with what is fixed."""
+    """The same with the defaults and the fixed parameters."""
     trials: int
-    """That ended, failed ones included."""
+    """Number of finished trials, including failed ones."""
     failed: int
     settings: Mapping[str, Any] = field(repr=False)
 
     def notes(self) -> list[str]:
-        """Say how the parameters were found, for the file that has them."""
+        """Describe how the parameters were found, for the file of parameters."""
         known = self.settings
         return [
             f"Found by `modalhash tune {known['dataset']} --method {self.method}`: {self.trials} trials"
@@ -173,7 +164,7 @@ class Tuned:
             f"{known['protocol']}, {known['bits']} bits, {known['scenario']}; {known['folds']} folds of the training "
             f"items alone, seed {known['seed']}.",
             f"Mean over the folds: {self.score:.4f}; with the defaults {self.default_score:.4f}. Chosen by these "
-            "folds, so the first is optimistic: `modalhash evaluate` measures on queries that were not looked at.",
+            "folds, so the first is optimistic: `modalhash evaluate` measures on queries that were not used.",
         ]
 
 
@@ -184,19 +175,19 @@ class Tuning:
     ----------
     dataset : with features and labels; only its training items are used
     method : name as for :func:`modalhash.methods.registry.get`
-    study : path of the study file (Optuna's journal, lines of JSON). One that is there goes on, if it was made with the
-        same data and settings
-    space : what to search beside or instead of the method's own space, e.g. ``{"ridge": "log:1e-4:10"}``
+    study : path of the study file (Optuna's journal, lines of JSON); an existing one is continued if its data and
+        settings are the same
+    space : additions to or changes of the method's own space, e.g. ``{"ridge": "log:1e-4:10"}``
     fixed : parameters that are not searched
     n_bits : length of the codes
-    folds : of the training items
+    folds : number of folds of the training items
     seed : of the folds, the method and the search
     scenario : as for :func:`modalhash.experiments.compare_methods`
     protocol : how to measure
-    database : ``"unseen"``: the held-out items search each other, as new items would; ``"hashed"`` and ``"learned"``:
-        they search the items learned from
-    test_share : share of the items left out as queries where the data come without a split; by default the data set's
-        own number of queries, or 0.2
+    database : with ``"unseen"`` the held-out items search each other, as new items would; with ``"hashed"`` and
+        ``"learned"`` they search the items learned from
+    test_share : fraction of the items reserved as queries if the data have no split; by default the data set's own
+        number of queries, or 0.2
 
     Examples
     --------
@@ -234,7 +225,7 @@ class Tuning:
         self._protocol = rules.with_database(database)
         split = with_split(dataset, seed=seed, share=test_share).split
         assert split is not None
-        self._training = dataset.take(split.training)  # before principal components, which every fold fits for itself
+        self._training = dataset.take(split.training)  # before principal components, which every fold fits itself
         ids = np.unique(np.concatenate(list(self._training.ids.values())))
         self._folds = np.array_split(np.random.default_rng([seed, 1]).permutation(ids), folds)
         self.method = method
@@ -253,7 +244,7 @@ class Tuning:
         self._study = _open_study(Path(study), self.settings)
 
     def describe_work(self, budget: int) -> str | None:
-        """Return how many fits are left and how long they will take, from small fits; None if no trial is left."""
+        """Return the number of remaining fits and their time, from small fits; None if no trial is left."""
         n_fits = (budget - len(self._ended())) * len(self._folds)
         if n_fits <= 0:
             return None
@@ -265,10 +256,10 @@ class Tuning:
         return describe_work(n_fits, n_fits * (seconds or 0.0), {self.method: seconds})
 
     def run(self, budget: int, callback: Callback | None = None) -> Tuned:
-        """Go on until ``budget`` trials have ended, those of earlier runs included, and return what was found.
+        """Continue until ``budget`` trials have ended, including those of earlier runs, and return the result.
 
-        An interrupt loses the trial that is running and nothing else. A trial whose parameters the method refuses has
-        failed, and counts; if the defaults fail, that is an error.
+        An interrupt loses only the current trial. A trial whose parameters the method rejects counts as failed; an
+        error with the defaults is raised.
         """
         from optuna.samplers import TPESampler
         from optuna.trial import TrialState, create_trial
@@ -281,7 +272,7 @@ class Tuning:
             self._study.add_trial(create_trial(value=score, user_attrs={"defaults": True}))
         while (done := len(self._ended())) < budget:
             report("trials", done, budget, self._study.best_value)
-            # seeded by what has ended: a study that was interrupted goes on as if it had not been
+            # seeded by the finished trials, so that a resumed study continues identically
             self._study.sampler = TPESampler(seed=self.settings["seed"] * 1_000_003 + done, constant_liar=False)
             trial = self._study.ask(distributions)
             try:
@@ -291,17 +282,16 @@ class Tuning:
                 self._study.tell(trial, state=TrialState.FAIL)
                 continue
             except BaseException:
-                self._study.tell(trial, state=TrialState.FAIL)  # without an error: it does not count
+                self._study.tell(trial, state=TrialState.FAIL)  # without an error, so that it does not count
                 raise
             self._study.tell(trial, score)
         report("trials", done, budget, self._study.best_value)
         return self.found()
 
     def found(self) -> Tuned:
-        """Return what the study has found so far."""
         ended = self._ended()
         if not ended:
-            raise ValueError("no trial has ended yet; there is nothing to return")
+            raise ValueError("no trial has finished yet")
         best = self._study.best_trial
         default = next(trial.value for trial in ended if trial.user_attrs.get("defaults"))
         failed = sum("error" in trial.user_attrs for trial in ended)
@@ -327,7 +317,7 @@ class Tuning:
         for ids in self._folds:
             parts, pairs = self._apply_scenario(self._held_out(ids))
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of every trial anew; evaluate and train show them
+                warnings.simplefilter("ignore", UserWarning)  # repeated in every trial; evaluate and train show them
                 model.fit(parts.training.features, parts.training.labels, pairs=pairs)
             kind = self._protocol.database
             scores.append(evaluate_databases(model, parts, protocol=self._protocol, databases=[kind])[kind].map)
@@ -337,7 +327,6 @@ class Tuning:
         return make_model(self._cls, self.settings["bits"], self.settings["seed"], {**self._fixed, **parameters})
 
     def _held_out(self, ids: Array) -> Dataset:
-        """Return the training items with these as queries."""
         return replace(self._training, split=split_by(self._training, ids))
 
     def _apply_scenario(self, dataset: Dataset) -> tuple[SplitData, Any]:
@@ -345,7 +334,7 @@ class Tuning:
 
 
 def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:
-    """Open a study file, or make it; refuse one that is of something else."""
+    """Open or create a study file; raise ValueError if it has other settings."""
     optuna = require("optuna", extra="tune", why="modalhash tune")
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -353,25 +342,25 @@ def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_cut_line(path)
-    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # symbolic links need a privilege there
+    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # symbolic links need a privilege on Windows
     try:
         storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
         study = optuna.create_study(storage=storage, study_name=STUDY, direction="maximize", load_if_exists=True)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: damaged, or no study of modalhash ({error}); take another --study") from error
+        raise ValueError(f"{path}: damaged, or not a study of modalhash ({error}); use another --study") from error
     before = study.user_attrs.get("settings")
     if before is None:
         study.set_user_attr("settings", dict(settings))
     elif before != settings:
         known, asked = dict(before), dict(settings)
         different = [name for name in asked if known.get(name) != asked[name]]
-        shown = "; ".join(f"{name} is {asked[name]}, there it was {known.get(name)}" for name in different)
-        raise ValueError(f"{path} is a study of something else: {shown}. Take another --study, or remove the file")
+        shown = "; ".join(f"{name} is {asked[name]}, in the file {known.get(name)}" for name in different)
+        raise ValueError(f"{path} is a study with other settings: {shown}. Use another --study, or remove the file")
     return study
 
 
 def _drop_cut_line(path: Path) -> None:
-    """Take away the end of a study file without a newline: its process was killed while it wrote the line."""
+    """Remove an incomplete last line of a study file, left by a process killed while writing it."""
     if not path.exists():
         return
     content = path.read_bytes()

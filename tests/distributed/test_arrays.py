@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from modalhash.core.features import AnchorKernel
-from modalhash.distributed.feature_rows import BlockCache
+from modalhash.distributed.arrays import BlockCache
 
 BLOCK = 10 * 20 * 4
 
