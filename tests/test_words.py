@@ -35,7 +35,8 @@ def prose(path: Path) -> str:
 
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_words_to_avoid_do_not_occur(path):
-    found = sorted({match[0].lower() for match in WORDS.finditer(prose(path))})
+    matches = [match[0] for match in WORDS.finditer(prose(path))]
+    found = sorted({match.lower() for match in matches if not match.endswith("None")})
     assert not found, f"{path.relative_to(ROOT)}: {', '.join(found)}; CONTRIBUTING.md says what to write instead"
 
 

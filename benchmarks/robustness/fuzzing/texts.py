@@ -72,7 +72,7 @@ class JsonLines(_Manifest):
 
 
 class CommaSeparated(_Manifest):
-    """A CSV manifest, likewise."""
+    """A CSV manifest, the same."""
 
     name = "manifest-csv"
     suffix = ".csv"
@@ -85,7 +85,7 @@ class CommaSeparated(_Manifest):
 
 
 class TabSeparated(CommaSeparated):
-    """A TSV manifest, likewise."""
+    """A TSV manifest, the same."""
 
     name = "manifest-tsv"
     suffix = ".tsv"
@@ -139,7 +139,7 @@ class FilterText(_Filter):
 
 
 class FilterJson(_Filter):
-    """A filter as JSON, likewise."""
+    """A filter as JSON, the same."""
 
     name = "filter-json"
     is_json = True
