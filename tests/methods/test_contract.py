@@ -151,7 +151,7 @@ def test_pairs_are_asked_for_and_never_guessed(method):
     with pytest.raises(ValueError, match="pairs='aligned'"):
         make(method).fit(data.X, data.Y)
     X, Y = data.X | {"text": data.X["text"][:100]}, data.Y | {"text": data.Y["text"][:100]}
-    with pytest.raises(ValueError, match=r"as many items.*'image': 240, 'text': 100"):
+    with pytest.raises(ValueError, match=r"the same number of items.*'image': 240, 'text': 100"):
         make(method).fit(X, Y, pairs="aligned")
 
 

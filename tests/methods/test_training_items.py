@@ -37,7 +37,7 @@ def test_pairs_stay_together():
     assert part.X["image"].ravel().tolist() == [7, 2]
     assert part.X["text"].ravel().tolist() == [-7, -2]
     assert part.Y is None
-    with pytest.raises(ValueError, match="as many items"):
+    with pytest.raises(ValueError, match="the same number of items"):
         TrainingItems({"image": np.ones((3, 1)), "text": np.ones((2, 1))}, pairs="aligned")
 
 
