@@ -68,7 +68,9 @@ def test_the_page_offers_the_words_of_the_engine_and_has_the_name_of_the_folder(
     assert got == {"name": "my photos", "examples": ()}
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere", "there is no such folder"), ("empty", "contains no pictures")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere", "there is no such folder"), ("empty", "contains no pictures")]
+)
 def test_a_folder_without_photos_is_an_error_and_makes_nothing(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
     result = run("--photos", tmp_path / name, "--folder", tmp_path / "demo", "--no-serve", exit_code=2)
