@@ -58,7 +58,7 @@ BAD_LINES = [
     (1, "missing", "no such file"),
     (2, "truncated", "truncated"),
     (3, "empty", "empty"),
-    (5, "twice", "in line 4 already"),
+    (5, "twice", "already in line 4"),
     (6, "sound", "unknown modality 'sound'"),
     (7, "huge", "pixels"),
     (9, None, "not JSON"),

@@ -99,7 +99,7 @@ def test_refusals_name_the_ways_out(texts, tmp_path):
         "title=tfidf",
     )
     refused = run(*both)
-    assert "--labels names): 25 of 37 texts name labels of the others" in refused.stderr
+    assert "--labels names), because 25 of 37 texts name labels of the others" in refused.stderr
     refused = run(*both, "--labels", "none")
     assert "nothing relates 'text' and 'title'" in refused.stderr
     done = run(*both, "--labels", "names")

@@ -104,7 +104,7 @@ def test_a_parquet_list_may_not_take_all_memory(tmp_path, monkeypatch):
         ("nosuch.csv", "no such file or folder"),
         ("*.tar", "no such files"),
         ("a.tar.xz", "this kind of archive is not supported; unpack it"),
-        ("a.mat", "not known; expected a folder"),
+        ("a.mat", "unknown kind; expected a folder"),
     ],
 )
 def test_what_is_no_source(tmp_path, name, message):

@@ -124,9 +124,9 @@ def test_another_run_into_the_same_folder_is_refused(coded, engine, source, tmp_
     before = contents(coded)
     with pytest.raises(EncodeError, match="different part size: 16, not 8"):
         engine.encode_to(source, coded, workers=1, part_size=8)
-    with pytest.raises(EncodeError, match=r"other sources: .*items\.csv, not .*photos"):
+    with pytest.raises(EncodeError, match=r"different sources: .*items\.csv, not .*photos"):
         engine.encode_to(source.parent / "photos", coded, workers=1, part_size=16)
-    with pytest.raises(EncodeError, match="other fields"):
+    with pytest.raises(EncodeError, match="different fields"):
         engine.encode_to(source, coded, workers=1, part_size=16, fields={"labels": "text"})
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(EncodeError, match="is not empty and was not created by"):

@@ -152,7 +152,7 @@ def coloured_source(folder):
 def test_texts_learn_the_labels_that_they_name(tmp_path):
     source = coloured_source(tmp_path)
     encoders = {"image": "test_without_labels:Rows"}
-    with pytest.raises(ValueError, match=r"'text': none of 48 .*--labels names\): 48 of 48 texts name labels.*none\)"):
+    with pytest.raises(ValueError, match=r"'text': none of 48 .*--labels names\), because 48 of 48 texts .*none\)"):
         Engine.train(source, tmp_path / "engine", encoders=encoders)
     with Engine.train(source, tmp_path / "engine", encoders=encoders, labels="names", n_bits=16) as engine:
         named = engine.info()["named_labels"]["text"]

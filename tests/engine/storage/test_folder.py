@@ -52,7 +52,7 @@ def _cut(path):
         (lambda path: _leave_out(path, "generation"), "lacks generation: .* an unreleased version .* Make it again"),
         (lambda path: _leave_out(path, "refinement"), "lacks refinement: .* an unreleased version .* Make it again"),
         (lambda path: _edit(path, modalities=[1]), "modalities are not an object"),
-        (lambda path: _edit(path, modalities={"image": 1, "text": 2}), "'image' lacks"),
+        (lambda path: _edit(path, modalities={"image": 1, "text": 2}), "the entry of 'image' is not valid"),
         (lambda path: _edit(path, refinement=["x"]), "refinement.safetensors is truncated or not the file"),
         (lambda path: _edit(path, confidence="x"), "confidence.json is missing"),
         (lambda path: (path / ITEMS).unlink(), "items.sqlite is missing"),

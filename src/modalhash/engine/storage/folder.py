@@ -249,7 +249,7 @@ def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict
     except EncoderFileError as error:
         raise EngineError(f"the encoder of {modality!r}: {error}") from error
     except (KeyError, TypeError) as error:
-        raise EngineError(f"{folder / CONFIG}: {modality!r} has no {error}") from None
+        raise EngineError(f"{folder / CONFIG}: the entry of {modality!r} is not valid: {error}") from None
     if problems:
         raise EngineError(
             f"{folder}: the encoder of {modality!r} is not the one the engine was trained with: {'; '.join(problems)}. "

@@ -597,9 +597,9 @@ def _label_remarks(labels: LabelCheck) -> list[Remark]:
     if several := labels.several_in_one:
         text = f"labels that look like several in one: {_examples(several)}. In a table, ';' separates labels"
         found.append(Remark("several_in_one", text, len(several), True))
-    if alike := labels.alike:
-        text = f"probably one label, typed in several ways: {describe_alike(alike)}"
-        found.append(Remark("alike_labels", text, len(alike), True))
+    if groups := labels.alike:
+        text = f"probably one label, typed in several ways: {describe_alike(groups)}"
+        found.append(Remark("alike_labels", text, len(groups), True))
     n = len(labels.items)
     if n == 1:
         text = f"there is only one label, {next(iter(labels.items))!r}, which distinguishes nothing"

@@ -98,11 +98,11 @@ class LabelCheck:
             return
         others = [modality for modality in self.counts if modality != alone[0]]
         names = f"{alone[0]!r} and {' and '.join(map(repr, others))}"
-        alike = [
+        groups = [
             group for group in self.alike if sum(any(one in own for one in group) for own in self.counts.values()) > 1
         ]
-        if alike:
-            remedy = f"Spell labels the same way, such as {describe_alike(alike)}"
+        if groups:
+            remedy = f"Spell labels the same way, such as {describe_alike(groups)}"
         else:
             remedy = (
                 "Give them the same labels, use another column (--field labels=COLUMN), or learn without labels "
