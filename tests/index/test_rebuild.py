@@ -292,7 +292,7 @@ def test_clusters_and_radius_tables_are_built_one_after_the_other(pair):
     query = pair.plain.dump()[1][:1]
     same(pair.plain.search(query, k=5), pair.fast.search(query, k=5))
     same(pair.plain.search(query, radius=3), pair.fast.search(query, radius=3))
-    assert [tables._under_way is None for tables in builds].count(True) == 1
+    assert [tables._pending is None for tables in builds].count(True) == 1
 
 
 def test_without_a_thread_to_be_had_searches_use_the_old_tables(pair, monkeypatch):

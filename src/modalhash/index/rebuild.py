@@ -134,7 +134,7 @@ class GroupTables(ABC, Generic[Tables]):
         self._tables: dict[int, ChangingTables[Tables]] = {}
         self._rows_at_last_dedup: dict[int, int] = {}
         """Rows, at the last attempt, of groups whose tables were slower than a scan or failed to build."""
-        self._under_way: _Build | None = None
+        self._pending: _Build | None = None
         """The current build. A cancelled one runs to its end, but its result is not used."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class GroupTables(ABC, Generic[Tables]):
 
     def drop(self) -> None:
         """Drop all tables."""
-        self.is_built, self._tables, self._rows_at_last_dedup, self._under_way = False, {}, {}, None
+        self.is_built, self._tables, self._rows_at_last_dedup, self._pending = False, {}, {}, None
 
     def record_changes(self, group: int, ids: Array) -> None:
         """Record ids of a group that were added or removed."""
@@ -155,8 +155,8 @@ class GroupTables(ABC, Generic[Tables]):
             return
         if group in self._tables:
             self._tables[group].record_changes(ids)
-        if self._under_way is not None and self._under_way.group == group:
-            self._under_way.changed.append(ids)
+        if self._pending is not None and self._pending.group == group:
+            self._pending.changed.append(ids)
 
     def views(self, groups: Mapping[int, GroupRows]) -> list[TableView[Tables] | AnyTable]:
         """Return what to search for each group, tables or rows to scan; start a build if much has changed."""
@@ -195,8 +195,8 @@ class GroupTables(ABC, Generic[Tables]):
         if not self._worthwhile(source.n):
             self._drop_group(group)
         elif self.is_built and source.n >= 2 * self._rows_at_last_dedup.get(group, 0) and not self._builder.is_busy:
-            self._under_way = _Build(group, source, [])
-            self._builder.start(partial(self._rebuild, self._under_way))
+            self._pending = _Build(group, source, [])
+            self._builder.start(partial(self._rebuild, self._pending))
 
     def _rebuild(self, build: _Build) -> None:
         """Build tables and install them, unless the build was cancelled meanwhile."""
@@ -206,9 +206,9 @@ class GroupTables(ABC, Generic[Tables]):
         except Exception as error:  # a scan always works
             failure = error
         with self._builder.lock:
-            if self._under_way is not build:
+            if self._pending is not build:
                 return
-            self._under_way = None
+            self._pending = None
             self._install(build.group, build.source.n, tables, build.changed)
         if failure is not None:
             warnings.warn(
@@ -229,5 +229,5 @@ class GroupTables(ABC, Generic[Tables]):
 
     def _drop_group(self, group: int) -> None:
         self._tables.pop(group, None)
-        if self._under_way is not None and self._under_way.group == group:
-            self._under_way = None
+        if self._pending is not None and self._pending.group == group:
+            self._pending = None

@@ -65,13 +65,10 @@ def read_rows(connection: Any, sql: str, values: Sequence[Any], columns: Sequenc
         fields += [(f"{name}_size", ">i4"), (name, np.uint8, (size,))]
     with connection.cursor().copy(f"COPY ({sql}) TO STDOUT (FORMAT binary)", values or None) as copy:
         data = b"".join(copy)
-    return np.frombuffer(data, dtype=np.dtype(fields), offset=len(HEADER), count=_n_rows(data, fields))
+    n_rows = (len(data) - len(HEADER) - len(TRAILER)) // np.dtype(fields).itemsize
+    return np.frombuffer(data, dtype=np.dtype(fields), offset=len(HEADER), count=n_rows)
 
 
 def integers(column: Array) -> Array:
     """Return an integer column of :func:`read_rows` as int64."""
     return np.ascontiguousarray(column).view(f">i{column.shape[1]}")[:, 0].astype(np.int64)
-
-
-def _n_rows(data: bytes, fields: list[Any]) -> int:
-    return (len(data) - len(HEADER) - len(TRAILER)) // np.dtype(fields).itemsize

@@ -570,7 +570,7 @@ def _select_numbers(connection: Any, keys: Sequence[Key]) -> dict[Key, int]:
 
 def _is_storable(*texts: str) -> bool:
     """Return whether a store can hold these texts; PostgreSQL raises if asked for others."""
-    return not any("\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text) for text in texts)
+    return not any("\0" in text or any("\ud800" <= character <= "\udfff" for character in text) for text in texts)
 
 
 def _modality_numbers(connection: Any, names: Iterable[str]) -> dict[str, int]:

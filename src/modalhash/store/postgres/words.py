@@ -72,7 +72,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(sign for sign in decomposed if not unicodedata.combining(sign)).casefold()
+    return "".join(character for character in decomposed if not unicodedata.combining(character)).casefold()
 
 
 def find_items(

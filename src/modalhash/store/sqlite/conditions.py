@@ -221,7 +221,7 @@ def _all(parts: list[tuple[Array, bool]]) -> tuple[Array, bool]:
     left_out = [numbers for numbers, complement in parts if complement]
     members = sorted((numbers for numbers, complement in parts if not complement), key=len)
     if not members:
-        return rising(np.concatenate(left_out)), True
+        return sorted_distinct(np.concatenate(left_out)), True
     found = members[0]
     for other in members[1:]:
         found = found[np.isin(found, other, assume_unique=True)]
@@ -234,7 +234,7 @@ def _without(numbers: Array, others: Array) -> Array:
     return numbers[np.isin(numbers, others, assume_unique=True, invert=True)]
 
 
-def rising(numbers: Array) -> Array:
+def sorted_distinct(numbers: Array) -> Array:
     """Return values in ascending order, each once."""
     if np.all(numbers[1:] > numbers[:-1]):
         return numbers

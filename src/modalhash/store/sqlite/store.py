@@ -45,7 +45,7 @@ from modalhash.store.sqlite.conditions import (
     find_labelled,
     forget_labels,
     is_by_labels,
-    rising,
+    sorted_distinct,
     values_of,
 )
 from modalhash.store.sqlite.connection import connect, connect_read_only, tell_damage, translate_sqlite_errors
@@ -511,13 +511,13 @@ class SqliteStore:
 
     def _select_matching(self, where: Filter | None) -> Array:
         if where is not None and is_by_labels(where):
-            return find_labelled(where, self._select_rising)
+            return find_labelled(where, self._select_sorted)
         test, values = ("1", []) if where is None else condition(where)
-        return self._select_rising(f"SELECT item.number FROM item WHERE {test}", values)
+        return self._select_sorted(f"SELECT item.number FROM item WHERE {test}", values)
 
-    def _select_rising(self, sql: str, values: Sequence[Any]) -> Array:
+    def _select_sorted(self, sql: str, values: Sequence[Any]) -> Array:
         """Return the selected row ids, ascending and distinct; sorting here lets SQLite read the smallest index."""
-        return rising(self._select_numbers(sql, values))
+        return sorted_distinct(self._select_numbers(sql, values))
 
     def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
         with self._lock, translate_sqlite_errors(self.path):
