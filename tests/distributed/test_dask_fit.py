@@ -145,7 +145,7 @@ def refused(data, change):
 REFUSED = {
     "unknown chunk sizes": (lambda X, Y: X.update(text=X["text"][X["text"][:, 0] > 0]), ValueError, r"compute_chunk_sizes\(\)"),
     "unknown sizes of labels": (lambda X, Y: Y.update(text=Y["text"][X["text"][:, 0] > 0]), ValueError, r"compute_chunk_sizes\(\)"),
-    "an array among dask arrays": (lambda X, Y: X.update(text=X["text"].compute(scheduler="synchronous")), TypeError, "'text' is none"),
+    "an array among dask arrays": (lambda X, Y: X.update(text=X["text"].compute(scheduler="synchronous")), TypeError, "'text' is not one"),
     "one dimension": (lambda X, Y: X.update(text=X["text"][:, 0]), ValueError, r"'text': got 1 dimension\(s\)"),
     "complex": (lambda X, Y: X.update(text=X["text"].astype(complex)), TypeError, "complex128; expected real numbers"),
     "labels of other items": (lambda X, Y: Y.update(text=Y["text"][:5]), ValueError, f"'text': 5 label rows for {N - 300} items"),

@@ -252,7 +252,7 @@ def test_transparent_palette_and_grey_are_white():
         (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
         (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41", "a video"),
         (b"\xff\x0a\0\0", "a JPEG XL picture"),
-        (b"\0" * 4000, "nothing but zeros"),
+        (b"\0" * 4000, "only zeros"),
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 50, "a broken HEIC picture|a HEIC picture"),
         (b"hello", "not a picture, or of a kind that Pillow cannot read"),
     ],

@@ -76,7 +76,7 @@ def test_run_is_cut_at_k(case, tmp_path):
         ({"k": 401}, "k is 401; expected 1 to 400"),
         ({"query_ids": np.arange(11)}, r"query_ids have shape \(11,\)"),
         ({"database_ids": np.zeros(400)}, "database_ids: some occur twice"),
-        ({"query_ids": [f"q {i}" for i in range(12)]}, "'q 0' is empty or has a space"),
+        ({"query_ids": [f"q {i}" for i in range(12)]}, "'q 0' is empty, or has a space"),
         ({"query_ids": ["\ud800", *map(str, range(11))]}, "a surrogate"),
         ({"tag": "two words"}, "tag is 'two words'"),
     ],

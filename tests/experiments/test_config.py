@@ -82,7 +82,7 @@ def test_a_file_stands_beside_the_grid(tmp_path):
         (GRID.replace('"unpaired"', '"impaired"'), "scenario"),
         (GRID.replace('"unpaired"', '"noisy_labels:0.1+paired"'), "one pairing, first"),
         (GRID.replace('"unpaired"', '"paired:0.5"'), "takes no number"),
-        (GRID + "[quick]\nlittle = { bits = [32] }\n", "do not add"),
+        (GRID + "[quick]\nlittle = { bits = [32] }\n", "cannot add"),
         (GRID + '[quick]\nlittle = { rows = ["BATCH"] }\n', "no row has the label BATCH"),
         (GRID + "[quick]\nmfeat = { bits = [16] }\n", "not among the data sets"),
         (GRID + GRID[GRID.index("[[rows]]") :], "same label"),

@@ -118,7 +118,7 @@ def test_a_packed_file_is_read_like_the_folder(tmp_path, grid, results):
         for source in (results, packed)
     ]
     assert tables[0] == tables[1]
-    with pytest.raises(ValueError, match="only read"):
+    with pytest.raises(ValueError, match="read-only"):
         packed.write_dataset({"name": "x"})
     path.write_bytes(b"something else")
     with pytest.raises(ValueError, match="not packed results"):
@@ -165,7 +165,7 @@ def test_a_file_of_results_that_is_damaged_is_named(tmp_path):
     ("name", "content", "why"),
     [
         ("datasets/a.json", {"configuration": {"parameters": {}}}, "does not name its data set"),
-        ("cells/a/b.json", {"name": "wiki"}, "no cell"),
+        ("cells/a/b.json", {"name": "wiki"}, "not a cell"),
         ("cells/a/b.json", {"configuration": {"parameters": {}}}, "no 'dataset'"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_space_is_changed_extended_and_fixed():
     for given, message in [
         (("chance",), "chance names nothing to search; add a space, e.g. --space chance"),
         (("scm", {}, {"ridge": 1}), "names nothing to search"),
-        (("scm", {"ridge": "log:1:2"}, {"ridge": 1}), "both fixed and to be searched"),
+        (("scm", {"ridge": "log:1:2"}, {"ridge": 1}), "both fixed and searched"),
         (("scm", {"rigde": "log:1:2"}), "did you mean 'ridge'"),
         (("scm", {"ridge": "log:2:1"}), "the space of ridge is 'log:2:1'"),
     ]:

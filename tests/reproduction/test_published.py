@@ -93,7 +93,7 @@ method = "amsh"
         ("colour = 1\n" + GOOD, "unknown key.*colour"),
         (GOOD.replace('"amsh"', '"amhs"'), "unknown method 'amhs'"),
         (GOOD.replace("comparison", "comparisons"), "kind"),
-        (GOOD + "[quick]\nwiki = { bits = [32] }\n", "do not add"),
+        (GOOD + "[quick]\nwiki = { bits = [32] }\n", "cannot add"),
         (GOOD + "[quick]\nmfeat = { bits = [16] }\n", "not among the data sets"),
         (GOOD + "[published]\nbits = [16]\n[published.wiki.I2T]\nBATCH = [0.1]\n", "no row has this label"),
         (GOOD + "[published]\nbits = [16]\n[published.wiki.I2T]\nAMSH = [0.1, 0.2]\n", "2 values for 1 bits"),

@@ -113,7 +113,7 @@ def test_without_any_cache_folder_kernels_work_and_a_warning_says_what_to_do(unw
     (tmp_path / "file").write_bytes(b"")
     found = merge_with(unwritable_package, tmp_path / "file" / "cache")
     assert found.stdout.startswith("[1, 5, 7]")
-    assert "set NUMBA_CACHE_DIR to a folder that may be written" in found.stderr
+    assert "set NUMBA_CACHE_DIR to a writable folder" in found.stderr
     assert found.stderr.count("RuntimeWarning") == 1
 
 
