@@ -46,7 +46,7 @@ def test_sync_says_what_it_did(place):
     done = run("sync", engine, photos, "--dry-run")
     assert done.stdout.splitlines() == ["added\tphotos/bad.png", "added\tphotos/new.png", "gone\tphotos/1.png"]
     assert "2 added, 0 changed, 1 gone, 59 as before" in done.stderr
-    assert "Nothing was changed" in done.stderr
+    assert "nothing was changed" in done.stderr
     done = run("sync", engine, photos)
     assert done.exit_code == 1
     assert "1 added, 0 changed, 1 gone, 59 as before; 1 left out:" in done.stderr

@@ -35,8 +35,8 @@ def test_tokens_are_made_listed_rotated_and_removed(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("add", "FILE", "bob"), "has a token already"),
-        (("add", "FILE", "a b"), "expected letters"),
+        (("add", "FILE", "bob"), "already has a token"),
+        (("add", "FILE", "a b"), "expected at most 64 letters"),
         (("rotate", "FILE", "mallory"), "no valid token"),
         (("remove", "FILE", "mallory"), "no token of 'mallory'"),
         (("list", "nosuch.txt"), "nosuch.txt"),

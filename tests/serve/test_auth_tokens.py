@@ -153,10 +153,10 @@ def test_a_token_ends(tmp_path):
     [
         ("alice", "1 words"),
         ("alice read", "2 words"),
-        ("alice boss sha256:" + "0" * 64, "the role 'boss'"),
+        ("alice boss sha256:" + "0" * 64, "unknown role 'boss'"),
         ("alice read correct-horse", "expected sha256:"),
         ("alice read sha256:" + "0" * 63, "expected sha256:"),
-        ("al/ice read sha256:" + "0" * 64, "the name 'al/ice'"),
+        ("al/ice read sha256:" + "0" * 64, "invalid name 'al/ice'"),
         ("alice read sha256:" + "0" * 64 + " tomorrow", "tomorrow"),
     ],
 )
@@ -183,8 +183,12 @@ def test_a_time_without_a_zone_is_utc():
 
 
 def test_a_name_or_role_that_is_none():
-    for name, role in (("a b", "read"), ("", "read"), ("alice", "boss")):
-        with pytest.raises(ValueError, match="of a token"):
+    for name, role, message in (
+        ("a b", "read", "invalid token name"),
+        ("", "read", "invalid token name"),
+        ("alice", "boss", "unknown role"),
+    ):
+        with pytest.raises(ValueError, match=message):
             make_token(name, role)
     with pytest.raises(ValueError, match="no valid token of 'x'"):
         rotate([], "x", overlap_days=0)

@@ -287,7 +287,7 @@ def test_services_that_are_named_wrongly():
     ):
         with pytest.raises(ValueError, match=message):
             ShardedClient(urls)
-    with pytest.raises(TypeError, match="expected several"):
+    with pytest.raises(TypeError, match="expected a list"):
         ShardedClient("http://a")
 
 
