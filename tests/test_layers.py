@@ -6,6 +6,7 @@ A room is a package of modalhash.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -268,3 +269,15 @@ def test_importing_loads_nothing_heavy():
         "uvicorn",
     }
     assert not loaded_by("from modalhash import AMSH") & {"numba", "h5py", "matplotlib", "typer"}
+
+
+def test_the_page_about_the_architecture_names_modules_and_rooms_that_exist():
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page))
+    assert len(named) > 40
+    roots = (SOURCE, SOURCE.parents[1])
+    assert {name for name in named if not any((root / name).is_file() for root in roots)} == set()
+    table = dict(re.findall(r"^\| `(\w+)/` \| .* \| (.*) \|$", page, re.MULTILINE))
+    assert table.keys() - {"reproduction"} == MAY_IMPORT.keys() | {TOPMOST}
+    for room in ("evaluation", "index", "store", "data", "encoders", "experiments"):
+        assert set(re.findall(r"`(\w+)`", table[room])) == MAY_IMPORT[room]

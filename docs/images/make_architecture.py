@@ -1,4 +1,4 @@
-"""Draws docs/images/architecture.svg, the rooms on their floors.
+"""Draw docs/images/architecture.svg, the rooms on their floors.
 
 python docs/images/make_architecture.py
 """
@@ -8,19 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 
 FLOORS = [  # from the top down: floor, [(room, what it is)]
-    ("what people touch", [
-        ("cli", "a module per command"), ("serve", "HTTP API and page"), ("client", "services as one"),
-        ("reproduction", "the AMSH paper"),
+    ("what people use", [
+        ("cli", "commands"), ("serve", "HTTP API, page, client"), ("reproduction", "the AMSH paper"),
     ]),
-    ("what joins", [("engine", "train, add, search"), ("experiments", "grids to results")]),
+    ("what combines", [("engine", "train, add, search"), ("experiments", "grids to results")]),
     ("usable alone", [
-        ("methods", "one file each"), ("evaluation", "honest measures"), ("index", "codes in memory"),
+        ("methods", "one file each"), ("evaluation", "measures"), ("index", "codes in memory"),
         ("store", "items on disk"), ("encoders", "raw to features"), ("data", "data sets"),
     ]),
     ("the ground", [
-        ("base · registry · persistence", "a method, by name, on disk"),
-        ("features · blocks · linalg", "steps that methods share"), ("distributed", "fits on Dask"),
-        ("codes · kernels · validation", "packed bits, loops, input"),
+        ("core", "codes, kernels, linear algebra, features, blocks, validation"), ("distributed", "fits on Dask"),
     ]),
 ]  # fmt: skip
 WIDTH, HEIGHT, GAP, LEFT = 960, 66, 14, 150
@@ -35,11 +32,11 @@ STYLE = """
 
 
 def main() -> None:
-    """Write the drawing beside this file."""
+    """Write the drawing next to this file."""
     total = len(FLOORS) * (HEIGHT + 34) - 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" role="img" '
-        f'aria-label="Four floors of rooms; arrows point down: a room knows only rooms below it">',
+        f'aria-label="Rooms on four floors; arrows point down, because a room imports only rooms on its own or lower floors">',
         f"<style>{STYLE}</style>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#90a4ae"/></marker></defs>',
