@@ -104,7 +104,7 @@ def measure(name: str, method: str, part: str, folder: Path) -> dict[str, Any]:
                         values += [hit.confidence for hit in others]
                         right += [not labels[row].isdisjoint(map(str, hit.labels)) for hit in others]
                         weak += [hit.weak for hit in others]
-                        known += [1.0 if batch.known is None else float(batch.known[row])] * len(others)
+                        known += [1.0 if batch.known_share is None else float(batch.known_share[row])] * len(others)
                     told, truth, share = np.array(values), np.array(right), np.array(known)
                     bins = reliability_bins(told, truth)
                     way = f"{modality} to {wanted}, {'learned' if kind == 'learned' else 'unseen'}"

@@ -2,7 +2,7 @@
 
 Nine tenths of the training items of each fold lose their labels. A model learns from the labelled ones alone, or the
 others take part in step 2 with those bits of their posteriors' codes that are clear; what is chosen is how clear
-(:data:`modalhash.methods.rlh.CLEAR`). The fifth fold, with true labels, asks itself: unseen items in both directions.
+(:data:`modalhash.methods.rlh.estimator.RELIABLE`). The fifth fold, with true labels, asks itself: unseen items in both directions.
 
     python benchmarks/quality/rlh_few_labels.py
 
@@ -37,7 +37,7 @@ def main() -> None:
         for fold, parts in folds(name, wanted):
             few = parts._replace(training=missing_labels(parts.training, 0.9, seed=fold))
             for clear in (None, *CLEAR):
-                rlh.CLEAR = clear or 0.0
+                rlh.estimator.RELIABLE = clear or 0.0
                 method = rlh.RLH(unlabelled="allow" if clear is None else "posterior", random_state=0)
                 for bits, model in fitted(method, few, BITS):
                     unseen = evaluate_databases(model, parts, databases=("unseen",))["unseen"]

@@ -216,7 +216,7 @@ def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
     if as_json:
         told: dict[str, Any] = {} if message is None else {"message": message}
         told |= {"read_as": read_as} if read_as else {}
-        known = {} if queries.known is None else {"known": round(float(queries.known[row]), 4)}
+        known = {} if queries.known_share is None else {"known": round(float(queries.known_share[row]), 4)}
         line = {"query": query, **known, **told, "hits": [hit.to_dict() for hit in hits]}
         typer.echo(json.dumps(line, ensure_ascii=False))
         return

@@ -192,7 +192,7 @@ class EncodedQuery(NamedTuple):
     @property
     def known(self) -> float | None:
         """The fraction of the query's words that the engine knows; None without words."""
-        return None if self.batch.known is None else round(float(self.batch.known[self.row]), 4)
+        return None if self.batch.known_share is None else round(float(self.batch.known_share[self.row]), 4)
 
     @property
     def message(self) -> str | None:

@@ -106,7 +106,7 @@ def test_copies_of_an_item_are_on_one_side():
 
 def test_known_words_are_believed(sure):
     batch = sure.prepare(text=["a red ball", "a blue box in the corner"])
-    assert batch.known.tolist() == [1.0, 1.0]
+    assert batch.known_share.tolist() == [1.0, 1.0]
     assert batch.warning() is None
     for hits in sure.answer(batch.request(row, SearchOptions(k=5, want="image")) for row in range(2)):
         assert all(hit.confidence > 0.9 and not hit.weak for hit in hits)
@@ -118,7 +118,7 @@ def test_known_words_are_believed(sure):
 @pytest.mark.parametrize("word", UNKNOWN)
 def test_unknown_words_are_said_to_be_unknown(sure, word):
     batch = sure.prepare(text=[word])
-    assert batch.known.tolist() == [0.0]
+    assert batch.known_share.tolist() == [0.0]
     assert batch.message(0).startswith("None of these words is known")
     with pytest.warns(UserWarning, match="None of these words is known"):
         hits = sure.search(text=word, want="image", k=5)

@@ -277,7 +277,7 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
     options = request.options
     if not options.hybrid or request.text is None or options.radius is not None:
         return hits
-    for way, text in (("words", request.text), ("meaning", request.meant)):
+    for way, text in (("words", request.text), ("meaning", request.rewritten_text)):
         if text is None or (way == "meaning" and text == request.text):
             continue
         by_words = match_words(text, request.code, options.filter, options.want, store, limit=options.k)

@@ -180,7 +180,7 @@ class PhotoWords:
             TEXT,
             word_codes(self.refinement, vectors),
             vectors=list(vectors),
-            known=known,
+            known_share=known,
             familiarity=known,
             texts=list(texts),
             read_as=said,

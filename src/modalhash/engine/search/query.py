@@ -111,7 +111,7 @@ class SearchRequest:
     modality: str | None = None
     text: str | None = None
     """Text whose words are searched with ``hybrid=True``."""
-    meant: str | None = None
+    rewritten_text: str | None = None
     """The text with unknown words replaced by known ones, searched if the text's own words find nothing."""
     familiarity: float = 1.0
     """How well the engine knows the query's words or features, from 0 to 1."""
@@ -155,12 +155,12 @@ class QueryBatch:
     """The stored items, if they are the queries."""
     vectors: list[Array | None] | None = None
     """Refinement vectors, int8; None for a stored item without one."""
-    known: Array | None = None
+    known_share: Array | None = None
     """Fraction of each query's words that the engine knows; None for pictures and features."""
     familiarity: Array | None = None
     """How well the engine knows the words or features of each query, from 0 to 1."""
     texts: list[str] | None = None
-    meant: list[str] | None = None
+    rewritten_text: list[str] | None = None
     """The texts with unknown words replaced by known ones, if the encoder can do so."""
     read_as: list[dict[str, str]] | None = None
     """Words of each text that were read as others, e.g. ``{"perro": "dog"}``."""
@@ -180,7 +180,7 @@ class QueryBatch:
             vector=None if self.vectors is None else self.vectors[row],
             modality=self.modality if self.records is None else self.records[row].modality,
             text=None if self.texts is None else self.texts[row],
-            meant=None if self.meant is None else self.meant[row],
+            rewritten_text=None if self.rewritten_text is None else self.rewritten_text[row],
             familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
             parts=() if self.parts is None else self.parts[row],
             words=None if self.words is None else self.words.request(row, options),
@@ -200,11 +200,11 @@ class QueryBatch:
         """Return a message about a query that is hardly known, or None."""
         if self.words is not None:
             return self.words.message(row)
-        if self.known is not None and not self.known[row]:
+        if self.known_share is not None and not self.known_share[row]:
             return "None of these words is known, so hits found by meaning say little."
         if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
             return None
-        if self.known is None:
+        if self.known_share is None:
             return "This is unlike all training items, so its hits say little."
         if self.texts is not None and len(self.texts[row].split()) == 1:
             return "This word is hardly known, so hits found by meaning say little."
@@ -258,7 +258,9 @@ def encode_contents(
     familiarity = known_share if confidence is None else confidence.text_familiarity(modality, known_share)
     rewritten = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
     read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else None
-    return replace(batch, texts=texts, known=known_share, familiarity=familiarity, meant=rewritten, read_as=read_as)
+    return replace(
+        batch, texts=texts, known_share=known_share, familiarity=familiarity, rewritten_text=rewritten, read_as=read_as
+    )
 
 
 def check_words(queries: Sequence[Any]) -> None:
