@@ -226,7 +226,7 @@ def _restart(server: Any, services: list[Serving], number: int) -> dict[str, Any
                 if status == 503:
                     assert headers.get("Retry-After") or headers.get("retry-after"), "no Retry-After"
                     time.sleep(0.05)
-                    if kind == "post" and "may have happened" in answer["error"]:
+                    if kind == "post" and "check whether the change was made" in answer["error"]:
                         unknown.append(id)
                 elif kind == "post":
                     acknowledged.append(id)

@@ -34,7 +34,7 @@ def run(*arguments: object, exit_code: int = 0):
 def test_photos_become_an_engine_without_labels_and_find_each_other(tmp_path, photos):
     shown = run("--photos", photos, "--folder", tmp_path, "--quality", "fast", "--no-serve").stdout
     words = " ".join(shown.split())
-    assert "12 photos in codes of" in words
+    assert "12 photos with codes of" in words
     assert "--quality fast cannot search by words" in words
     assert f"modalhash train '{photos}' -o" in words
     assert shown.split("--image")[1].count(".png") == 1 + 5  # the query, and what it finds

@@ -169,10 +169,10 @@ def test_the_command(files, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a, b, q: [a, "--qrels", q], "expected two or more to compare"),
-        (lambda a, b, q: [a, a, "--qrels", q], "is named twice"),
+        (lambda a, b, q: [a, "--qrels", q], "expected at least two"),
+        (lambda a, b, q: [a, a, "--qrels", q], "is given twice"),
         (lambda a, b, q: [a, b, "--qrels", q, "--measures", "AP,F@2"], "measure 'F@2'"),
-        (lambda a, b, q: [a, b, "--qrels", q, "--json", "--latex"], "take one of"),
+        (lambda a, b, q: [a, b, "--qrels", q, "--json", "--latex"], "use only one of"),
         (lambda a, b, q: [a, q, "--qrels", q], "4 words; expected 6"),
         (lambda a, b, q: [a, b, "--qrels", q + ".not"], "No such file"),
     ],

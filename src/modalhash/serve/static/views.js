@@ -193,7 +193,7 @@ function explanation({ query, known, hits }) {
     typeof known === "number" && known < 1 ? `The engine knows ${percent(known)} of your words.` : "",
     SOURCES[query.kind] ?? SOURCES.id,
     byWords ? `${byWords === hits.length ? "All" : `${byWords} of ${hits.length}`} contain words of your query.` : "",
-    state.engine.paired || filled().length < 2 ? "" : `Nobody told the engine which ${listed(filled().map(plural))} belong together: they were never paired.`,
+    state.engine.paired || filled().length < 2 ? "" : `The engine does not know which ${listed(filled().map(plural))} belong together, because they were never paired.`,
     "“Details” of an item shows the codes by which it was compared.",
   ].filter(Boolean);
 }
