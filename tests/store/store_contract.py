@@ -453,7 +453,7 @@ class StoreContract:
             (record("c", extra={"\ud800": 1}), ValueError, "extra has an unpaired surrogate"),
             (Record("\ud800", "text", b"12"), ValueError, "id has an unpaired surrogate"),
             (record("c", extra={"n": 10**5000}), TypeError, "JSON"),
-            (record("c", extra={"a": json.loads("[" * 900 + "]" * 900)}), ValueError, "more than 100 lists"),
+            (record("c", extra={"a": json.loads("[" * 900 + "]" * 900)}), ValueError, "more than 100 levels"),
             ({"id": "c"}, TypeError, "got dict"),
         ],
     )

@@ -352,7 +352,7 @@ def check_storable(record: Record) -> None:
     if _NUL_IN_JSON.search(written["extra"]):
         raise ValueError("extra has a NUL in a text")
     if _depth(record.extra) > MAX_DEPTH:
-        raise ValueError(f"extra has more than {MAX_DEPTH} nested lists and mappings")
+        raise ValueError(f"extra has more than {MAX_DEPTH} levels of nested lists and mappings")
     for name, text in written.items():
         try:
             text.encode()
