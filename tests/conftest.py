@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,21 @@ prefer_kernels()  # small as the tests' searches are, numpy would do them; those
 @pytest.fixture
 def rng():
     return np.random.default_rng(20230)
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Let RLH take few gradient steps, for tests in which the quality of codes does not matter."""
+    from modalhash.methods.rlh import estimator
+
+    def learn_codes(problem, n_bits, schedule, *rest, learn=estimator.learn_codes):
+        return learn(problem, n_bits, replace(schedule, steps=20), *rest)
+
+    def learn_own_codes(problem, model, steps, *rest, learn=estimator.learn_own_codes):
+        return learn(problem, model, min(steps, 20), *rest)
+
+    monkeypatch.setattr(estimator, "learn_codes", learn_codes)
+    monkeypatch.setattr(estimator, "learn_own_codes", learn_own_codes)
 
 
 SLOW = 2.0

@@ -209,7 +209,8 @@ def codes() -> list[str]:
     for name, method in METHODS.items():
         if not method.extra or find_spec(method.extra):
             data = block_data(method, n=90, n_query=30, noise=0.3)
-            model = make(method, 12).fit(data.X, data.Y, **data.fit)
+            steps = {"steps": 150, "own_steps": 600} if name == "rlh" else {}
+            model = make(method, 12, **steps).fit(data.X, data.Y, **data.fit)
             hashed = {key: pack_signs(values) for key, values in model.decision_function(data.Xq).items()}
             digests = [_digest({key: c.tolist() for key, c in kind.items()}) for kind in (model.codes_, hashed)]
             found.append(f"{name} {' '.join(digests)}")

@@ -36,7 +36,7 @@ def main() -> None:
     total = len(FLOORS) * (HEIGHT + 34) - 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" role="img" '
-        f'aria-label="Rooms on four floors; arrows point down, because a room imports only rooms on its own or lower floors">',
+        f'aria-label="Rooms on four floors; a room imports only rooms on its own or lower floors">',
         f"<style>{STYLE}</style>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#90a4ae"/></marker></defs>',

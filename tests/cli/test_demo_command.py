@@ -20,7 +20,7 @@ from modalhash.data.sets import openmoji
 
 
 @pytest.fixture
-def few_emoji(monkeypatch):
+def few_emoji(monkeypatch, few_steps):
     """One in twelve, and the car that the demonstration asks with."""
     everything = openmoji.emoji_list()
     some = [item for row, item in enumerate(everything) if row % 12 == 0 or item.id == "1F697"]
