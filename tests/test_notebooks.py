@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 for package in ("nbclient", "nbformat", "ipykernel"):
-    pytest.importorskip(package, reason=f"{package} is not installed (extra 'test')")
+    pytest.importorskip(package, reason=f"{package} is not installed (extra test-all)")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'plot')")
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra 'serve')")
 

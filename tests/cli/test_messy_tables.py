@@ -6,12 +6,13 @@ import shutil
 from typing import NamedTuple
 
 import openpyxl
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from modalhash import Engine
 from modalhash.cli import app
+
+pd = pytest.importorskip("pandas", reason="pandas is not installed (extra test-all)")
 
 
 class Messy(NamedTuple):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-import datasets
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -17,6 +14,10 @@ from modalhash.core.frames import Frame, is_frame
 from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.core.validation import check_features, check_labels
 from modalhash.evaluation import Protocol
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed (extra test-all)")
+pd = pytest.importorskip("pandas", reason="pandas is not installed (extra test-all)")
+pl = pytest.importorskip("polars", reason="polars is not installed (extra test-all)")
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3))
 COLUMNS = {name: VALUES[:, at] for at, name in enumerate("abc")}

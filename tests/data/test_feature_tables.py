@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 
 from modalhash import AMSH
 from modalhash.data import Dataset, ReadError, TableFormat, holds_features, read, unpaired, write_npz
+
+pd = pytest.importorskip("pandas", reason="pandas is not installed (extra test-all)")
+pl = pytest.importorskip("polars", reason="polars is not installed (extra test-all)")
 
 N = 30
 DRAW = np.random.default_rng(0)

@@ -8,9 +8,7 @@ import sys
 import zipfile
 from datetime import datetime
 
-import datasets
 import openpyxl
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
@@ -19,6 +17,9 @@ from modalhash.core.imports import install_line
 from modalhash.data import ReadError, ReadLimits, TableFormat, manifest_columns, manifest_lines, read, table_format
 from modalhash.data.formats import sandbox_worker as _child
 from modalhash.data.formats.table_files import open_table
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed (extra test-all)")
+pl = pytest.importorskip("polars", reason="polars is not installed (extra test-all)")
 
 
 def excel(path, *rows, sheets=()):

@@ -42,7 +42,7 @@ def chromium():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        missing("the page is tested with playwright, which is not installed (extra test)")
+        missing("the page is tested with playwright, which is not installed (extra test-all)")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         missing(f"the page is tested in Chromium, and none of {', '.join(NAMES)} is on the path")

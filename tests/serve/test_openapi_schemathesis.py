@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed (extra test)")
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed (extra test-all)")
 
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
 from schemathesis import GenerationMode  # noqa: E402

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 
-import datasets
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 from PIL import Image
 
 from modalhash import Engine
 from modalhash.data import TableFormat
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed (extra test-all)")
+pd = pytest.importorskip("pandas", reason="pandas is not installed (extra test-all)")
+pl = pytest.importorskip("polars", reason="polars is not installed (extra test-all)")
 
 
 def texts_of(world):
