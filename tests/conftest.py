@@ -58,8 +58,6 @@ def pytest_runtest_call(item):
     with install_recorder("numba:compile") as compiled:
         result = yield
     seconds = _processor_seconds() - start
-    if os.environ.get("RECORD"):
-        open(os.environ["RECORD"], "a").write(f"{seconds:.3f} {len(compiled.buffer)} {item.nodeid}\n")
-    elif seconds > SLOW and not compiled.buffer and not item.get_closest_marker("slow"):
+    if seconds > SLOW and not compiled.buffer and not any(map(item.get_closest_marker, ("slow", "campaign"))):
         pytest.fail(f"took {seconds:.1f} s of processor time; a test over {SLOW:g} s has to be marked slow")
     return result

@@ -17,10 +17,10 @@ OUTSIDE = "toy_method:ClassCodes"
 EXAMPLE = "example_method:ClassMeans"
 """What a new method starts from: CONTRIBUTING.md."""
 ALL = [
-    pytest.param(method, id=method.name, marks=[pytest.mark.slow] if method.extra else [])
+    pytest.param(method, id=method.name, marks=[pytest.mark.slow] if method.extra or method.name == "smfh" else [])
     for method in (*METHODS.values(), info(OUTSIDE), info(EXAMPLE))
 ]
-"""Methods that need an extra take seconds to import and to fit, and are tested by `make test-all`."""
+"""Methods whose fits take seconds, and those that need an extra, are marked slow."""
 SUPERVISED = [p for p in ALL if p.values[0].supervised and not p.values[0].control]
 UNPAIRED = [p for p in ALL if p.values[0].pairing != "needed"]
 PAIRED = [p for p in ALL if p.values[0].pairing == "needed"]
@@ -60,7 +60,7 @@ def make(method: Method, n_bits: int = 16, **parameters: Any):
     """The method, small enough for a test."""
     cls = get(method.name)
     known = inspect.signature(cls).parameters
-    small = {"n_anchors": 60, "steps": 100, "own_steps": 50, "random_state": 0}
+    small = {"n_anchors": 60, "steps": 60, "own_steps": 30, "random_state": 0}
     if "hidden" in known:  # networks
         small |= {"hidden": 32, "hash_hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8}
     return cls(n_bits, **{k: v for k, v in small.items() if k in known} | parameters)

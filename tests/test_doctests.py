@@ -18,6 +18,7 @@ MODULES = ["modalhash", *(found.name for found in pkgutil.walk_packages(modalhas
 WITH_EXAMPLES = [name for name in MODULES if b"\n    >>> " in Path(find_spec(name).origin).read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_in_docstrings(name):
     examples = [case for case in doctest.DocTestFinder().find(import_module(name), name) if case.examples]

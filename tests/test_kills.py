@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HARNESS = Path(__file__).parents[1] / "benchmarks" / "robustness"
 SCRIPT = """
 import json, os, sys

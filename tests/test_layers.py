@@ -179,6 +179,7 @@ def test_every_room_has_a_row():
     assert {name.split(".")[0] for name in MODULES} == {*MAY_IMPORT, TOPMOST}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_knows_what_its_row_says(room):
     assert rooms_known(room) == MAY_IMPORT[room]
@@ -209,6 +210,7 @@ def test_sub_packages_of_the_engine_know_only_lower_floors():
             assert not above, f"{module} must not know {above}"
 
 
+@pytest.mark.slow
 def test_rooms_know_each_other_by_exported_names():
     """A module imports another room's package, not what is inside; what is in core and methods has its own name."""
     for name, path in MODULES.items():
@@ -218,6 +220,7 @@ def test_rooms_know_each_other_by_exported_names():
         assert inside <= {"data.picture_features", "data.scenarios", "serve.client"}, f"{name} imports {inside}"
 
 
+@pytest.mark.slow
 def test_no_cycles():
     graph = {name: imports(path, for_types=False) & MODULES.keys() for name, path in MODULES.items()}
     try:
@@ -240,6 +243,7 @@ def test_no_two_modules_share_a_name():
     assert {name for name, n in names.items() if n > 1} == SAME_MODULES.keys()
 
 
+@pytest.mark.slow
 def test_no_two_classes_share_a_name():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values()]
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
@@ -257,6 +261,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_importing_loads_nothing_heavy():
     assert not loaded_by("import modalhash") & {"numba", "sklearn", "scipy", "h5py", "matplotlib", "rich"}
     assert not loaded_by("import modalhash.cli") & {

@@ -23,6 +23,8 @@ import nbformat  # noqa: E402
 
 from notebooks.execute import docs_figure, execute, figure_path, notebooks  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 0.03
 NUMBER = re.compile(r"\d+\.\d+")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|Users|root|tmp|var|work|private|usr|opt)/|[A-Z]:\\\\")

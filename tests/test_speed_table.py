@@ -92,6 +92,7 @@ def test_figures_that_the_page_shows_are_there(table):
     assert all((table.FIGURES / name).exists() for name in shown)
 
 
+@pytest.mark.slow
 def test_figures_are_made_of_rows(table):
     def line(name: str, **values: object) -> dict[str, object]:
         return {"row": name, "measure": name, "reach": ">= 2 x", "ours": 1.0, "theirs": 4.0, "ratio": 4.0, **values}

@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from modalhash.cli import app
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[1] / "docs" / "walkthrough.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 HOME = "/home/ada"

@@ -58,6 +58,7 @@ def test_the_method_of_your_own_on_that_page_is_the_one_that_keeps_the_contract(
     assert toy.read_text(encoding="utf-8") in run("methods", "--markdown").output
 
 
+@pytest.mark.slow
 def test_the_demo_learns_something():
     shown = run("demo", "--data", "generated", "--bits", "16")
     assert shown.exit_code == 0, shown.output
@@ -66,6 +67,7 @@ def test_the_demo_learns_something():
     assert min(learned, hashed, unseen) > 2 * chance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

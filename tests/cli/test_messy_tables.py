@@ -109,6 +109,7 @@ def engine(tmp_path_factory):
     return folder / "engine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_what_is_said(row, engine, tmp_path):
     own = shutil.copytree(engine, tmp_path / "engine")

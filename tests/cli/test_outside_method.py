@@ -13,6 +13,8 @@ import pytest
 from little_world import make_world
 from modalhash.data import generate, write_npz
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parents[1] / "toy_method.py"
 
 

@@ -44,6 +44,7 @@ def test_a_backup_is_restored(engine, tmp_path):
     assert run("verify", engine).exit_code == 0
 
 
+@pytest.mark.slow
 def test_relabel_and_retrain(engine, world, tmp_path):
     (tmp_path / "labels.csv").write_text("id,labels\nphotos/1.png,red;sunset\nnothing,red\n")
     done = run("relabel", engine, tmp_path / "labels.csv")

@@ -48,6 +48,7 @@ def test_help_teaches():
         assert word in shown.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_and_stops_well(engine, sign):
     service = start(engine, "--example", "red ball")
@@ -123,6 +124,7 @@ def test_a_missing_extra_is_named(engine, monkeypatch):
     assert install_line("serve") in done.stderr
 
 
+@pytest.mark.slow
 def test_a_token_from_the_environment(engine):
     service = start(engine, "--quiet", MODALHASH_TOKEN="correct-horse")
     address = service.stdout.readline().strip()

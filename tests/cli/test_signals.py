@@ -12,7 +12,7 @@ import pytest
 from modalhash import cli
 from modalhash.cli.common import Terminated, clean_stops
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="no such signals")]
 
 ENCODER = """
 import signal

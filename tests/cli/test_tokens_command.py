@@ -52,6 +52,7 @@ def test_mistakes_are_one_line(tmp_path, arguments, message):
     assert file.read_text() == before
 
 
+@pytest.mark.slow
 def test_commands_note_who_changed_what(tmp_path):
     make_world(tmp_path)
     engine = tmp_path / "engine"

@@ -23,6 +23,7 @@ def run(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
 
 
+@pytest.mark.slow
 def test_what_is_found_is_a_file_that_evaluate_and_train_take(run, tmp_path):
     options = ("tune", "toy.npz", "--method", METHOD, "--bits", 8, "-o", "p.toml", "--study", "s.journal")
     done = run(*options, "--budget", 4)

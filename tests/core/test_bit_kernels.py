@@ -78,6 +78,7 @@ def cases(draw):
     return n_queries, codes, labels, excluded
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(case=cases(), cutoff=st.sampled_from([1, 3, 10**6]), depth=st.sampled_from([0, 1, 50]))
 def test_histograms_and_ranks_equal_a_sort(case, cutoff, depth):

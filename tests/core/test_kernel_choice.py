@@ -140,6 +140,7 @@ def kernel_methods(*, supervised):
     return [name for name in found if "kernel" in get(name)().get_params()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kernel_methods(supervised=True))
 def test_every_supervised_kernel_method_may_choose(name):
     data = generate(n_items=150, n_features={"image": 12, "text": 9}, seed=0)

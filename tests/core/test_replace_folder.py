@@ -133,6 +133,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no such signals and locks there")
 @pytest.mark.parametrize("how", ["exchange", "without exchange"])
 def test_killed_anywhere_the_old_folder_or_the_new_one_is_there(old, how):

@@ -43,6 +43,7 @@ def test_unknown_name():
         load_dataset("flickr")
 
 
+@pytest.mark.slow
 def test_root_from_the_environment_and_the_working_folder(tmp_path, monkeypatch):
     folder = tmp_path / "data" / "mirflickr25k"
     folder.mkdir(parents=True)

@@ -297,6 +297,7 @@ def test_sizes_that_the_file_does_not_have(tmp_path):
         read(tmp_path / "b.npz")
 
 
+@pytest.mark.slow
 def test_sizes_that_are_not_declared_are_bounded_too(tmp_path):
     """The number of entries of a sparse matrix is known when they are read."""
     savemat(tmp_path / "a.mat", {"XAll": sparse.csc_array(np.ones((2000, 200), dtype=bool))})

@@ -172,6 +172,7 @@ def test_is_manifest():
     assert not any(is_manifest(name) for name in ("a.json", "csv", "a.mat"))
 
 
+@pytest.mark.slow
 def test_a_long_text_does_not_widen_the_others(tmp_path):
     """Padded to the longest, these 300 kB would take 800 MB."""
     path = tmp_path / "a.jsonl"

@@ -114,6 +114,7 @@ def test_same_variable_in_two_files(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.slow
 def test_broken_csr(tmp_path):
     triple = {"T_indptr": [0, 1, 2], "T_indices": [0, 99], "T_shape": [2, 5]}
     np.savez(tmp_path / "a.npz", I=np.ones((2, 3)), L=np.eye(2), **triple)

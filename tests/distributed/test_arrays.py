@@ -52,6 +52,7 @@ def test_a_task_of_before_the_mean_may_still_run_after(kernel):
     np.testing.assert_array_equal(np.concatenate(blocks_of(cache, X, feature_map)), feature_map.transform(X))
 
 
+@pytest.mark.slow
 def test_limits_hold_for_a_fit_and_for_the_process():
     first, second = BlockCache(4, 100, "one", 600, 1000), BlockCache(4, 100, "one", 600, 1000)
     third = BlockCache(9, 100, "two", 600, 1000)

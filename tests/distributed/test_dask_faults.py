@@ -10,6 +10,8 @@ from modalhash import AMSH
 from modalhash.data import generate
 from modalhash.distributed import ClusterError, cluster
 
+pytestmark = pytest.mark.slow
+
 MODEL = AMSH(16, solver="samples", n_anchors=500, function_iter=3, code_iter=2, memory_limit="16MB", random_state=0)
 MOMENTS = {  # the last that is heard of a fit before a worker is killed
     "features": ("codes (samples)", 2),

@@ -14,6 +14,8 @@ from modalhash.distributed import ClusterError
 from modalhash.methods.cca_itq import CCAITQ
 from modalhash.methods.rlh import RLH
 
+pytestmark = pytest.mark.slow
+
 need_dask_installed = pytest.fixture(autouse=True)(need_dask)
 
 N = 2600

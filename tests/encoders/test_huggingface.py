@@ -34,6 +34,8 @@ transformers = pytest.importorskip("transformers")
 
 from tiny_models import LENGTH, write_clip, write_dinov2, write_siglip  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 WRITERS = {
     "clip": write_clip,
     "siglip": write_siglip,

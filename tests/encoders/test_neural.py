@@ -68,6 +68,7 @@ def test_an_encoder_that_was_saved_when_torch_ran_it_opens_and_gives_the_same_fe
     np.testing.assert_allclose(encoder.encode([as_bytes(scene())])[0], np.load(GOLDEN / "expected.npy"), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_efficientnet_needs_no_torch():
     neural("efficientnet-lite0")
     code = (

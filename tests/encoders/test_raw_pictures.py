@@ -206,6 +206,7 @@ def test_a_broken_preview_is_an_error(monkeypatch):
 # -- a folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rawpy")
 def test_a_folder_of_raw_files_and_their_exif(tmp_path):
     for row in range(12):

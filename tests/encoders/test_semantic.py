@@ -260,6 +260,7 @@ def test_a_missing_extra_is_named(name):
         get_encoder(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dim"), [("use", 512), ("e5", 384)])
 def test_synonyms_and_translations_are_nearer_than_other_things(name, dim):
     encoder = installed(name)

@@ -208,6 +208,7 @@ WORDS = st.text("abcdé", min_size=1, max_size=5)
 SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     texts=st.lists(SENTENCES, min_size=1, max_size=30),

@@ -82,6 +82,7 @@ def test_hits_are_those_of_brute_force(engine):
     np.testing.assert_allclose([hit.score for hit in best], np.sort(scores)[::-1][:10], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_learned_and_hashed_codes_are_told_apart(world, engine, tmp_path):
     assert {record.kind for record in engine.items()} == {"learned"}
     engine.add([{"text": "a red ball in the rain"}])
@@ -106,6 +107,7 @@ def test_each_bad_line_is_reported_and_the_rest_is_there(world, engine):
         engine.add(world / "bad.jsonl", strict=True)
 
 
+@pytest.mark.slow
 def test_training_survives_bad_lines_too(world, tmp_path):
     good = [json.loads(line) for line in _as_json_lines(world / "items.csv")]
     bad = make_bad_manifest(world).read_text()
@@ -158,6 +160,7 @@ def test_a_pair_is_one_id_in_two_modalities(engine, world):
     assert engine.get("pair").modality == "image"
 
 
+@pytest.mark.slow
 def test_what_another_process_does_is_seen(engine):
     before = len(engine.search(text="red ball", k=1000))
     code = (
@@ -169,6 +172,7 @@ def test_what_another_process_does_is_seen(engine):
     assert len(engine.search(text="red ball", k=1000)) == before + 4
 
 
+@pytest.mark.slow
 def test_export_can_be_trained_on(engine, tmp_path):
     lines = list(engine.export())
     assert len(lines) == 120
@@ -239,6 +243,7 @@ def test_a_query_that_is_none(engine, arguments, error, message):
         engine.search(**arguments)
 
 
+@pytest.mark.slow
 def test_a_folder_of_pictures_and_a_table_of_texts(world, tmp_path):
     photos = tmp_path / "album"
     texts = ["id,text,labels"]
@@ -272,6 +277,7 @@ def test_a_folder_of_pictures_and_a_table_of_texts(world, tmp_path):
 # -- data sets and arrays
 
 
+@pytest.mark.slow
 def test_a_data_set_of_features(tmp_path):
     data = generate(n_items=200, seed=0)
     names = [f"class {number}" for number in range(data.Y["image"].shape[1])]
@@ -293,6 +299,7 @@ def test_a_data_set_of_features(tmp_path):
         assert engine.add(more).added == 4
 
 
+@pytest.mark.slow
 def test_a_split_holds_items_out(world, tmp_path):
     lines = [json.loads(line) for line in _as_json_lines(world / "items.csv")]
     for number, line in enumerate(lines):
@@ -309,6 +316,7 @@ def test_a_split_holds_items_out(world, tmp_path):
         Engine.train(path, tmp_path / "none", n_bits=16, learn_from="test")
 
 
+@pytest.mark.slow
 def test_own_encoders_and_field_names(world, tmp_path):
     lines = [json.loads(line) for line in _as_json_lines(world / "items.csv")]
     path = world / "named.jsonl"
@@ -344,6 +352,7 @@ def test_training_that_cannot_be(world, tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten_unasked(world, engine, tmp_path):
     before = (engine.path / CONFIG).read_bytes()
     with pytest.raises(FileExistsError, match="overwrite=True"):

@@ -36,6 +36,7 @@ def test_expected_is_the_mean_over_all_orders(case):
     assert got[0] == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(small_rankings())
 @settings(deadline=None, max_examples=100)
 def test_the_other_tie_rules_are_orders_too(case):

@@ -336,6 +336,7 @@ def test_points_of_a_sweep_are_tested_within_it(tmp_path):
     assert curve_figure(study) is None, "curves of many points show nothing"
 
 
+@pytest.mark.slow
 def test_curves_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     study = study_of(tmp_path)

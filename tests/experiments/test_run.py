@@ -138,6 +138,7 @@ def test_a_process_that_dies_is_a_result(plan, cells):
     worker.stop()
 
 
+@pytest.mark.slow
 def test_a_plan_names_absent_and_unreadable_data(tmp_path):
     (tmp_path / "wiki").mkdir()
     (tmp_path / "wiki" / "wiki.npz").write_bytes(b"not a file of arrays")

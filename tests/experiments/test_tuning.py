@@ -111,6 +111,7 @@ def test_pairs_stay_within_a_fold(data, tmp_path):
     assert 0 < tuning.run(1).score <= 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on_as_if_it_had_not_been(data, tmp_path, monkeypatch):
     whole = Tuning(data, METHOD, tmp_path / "whole.journal", n_bits=8)
     whole.run(14)

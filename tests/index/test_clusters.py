@@ -87,6 +87,7 @@ def restless(monkeypatch):
     monkeypatch.setattr(_changing_tables, "REBUILD_SHARE", 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small", "restless")
 @settings(max_examples=40)
 @given(
@@ -149,6 +150,7 @@ def around_centres(rng, n, n_bits=64):
     return pack(centres[rng.integers(0, 100, n)] ^ (rng.random((n, n_bits)) < 0.05))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many")
 def test_queries_far_from_everything_get_the_scan(rng):
     anywhere = rng.integers(0, 256, (10_040, 8), dtype=np.uint8)

@@ -26,6 +26,7 @@ def layout(request):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bits", N_BITS)
 @pytest.mark.parametrize("density", [0.5, 0.02, 0.0])  # the last: nothing but ties
 def test_equals_brute_force(rng, n_bits, density):

@@ -59,6 +59,7 @@ def test_nearest(case, share):
     np.testing.assert_array_equal(near, np.take_along_axis(distances, order, axis=1))
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(case=cases(), share=st.sampled_from([0.0, 0.1, 0.45, 1.0]), log=st.sampled_from([1, CHUNK, 2**18]))
 def test_within(case, share, log):

@@ -59,6 +59,7 @@ def cases(draw):
     return n_bits, pack_words(pack(queries), n_bits), table_of(pack(bits), n_bits), starts, rng
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     case=cases(),
@@ -84,6 +85,7 @@ def test_nearest(case, k_share, more, near):
             same(_numpy_search.nearest_items(*found, *behind), _hit_kernels.nearest_items(*wanted, *behind))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(case=cases(), share=st.sampled_from([0.0, 0.1, 0.45, 1.0]))
 def test_within(case, share):

@@ -38,6 +38,7 @@ def drawn(kind, rng, n, n_bits):
     return bits
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     n=st.integers(1, 3 * CHUNK),
@@ -62,6 +63,7 @@ def test_tables_find_all_and_nothing_else(n, n_bits, kind, made_for, radius, see
         np.testing.assert_array_equal(distances[offsets[q] : offsets[q + 1]], expected[:n_inside])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     steps=st.lists(

@@ -75,6 +75,7 @@ def test_codes_of_numpy_are_those_of_training():
         np.testing.assert_allclose(found, learners[0].outputs(name).numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_attention_is_reported_and_rests_without_the_adversary():
     data = block_data(info("aadah"))
     seen = []

@@ -118,6 +118,7 @@ def test_a_missing_extra_is_named(monkeypatch):
         small(DCMH).fit(data.X, data.Y, **data.fit)
 
 
+@pytest.mark.slow
 def test_a_loaded_model_hashes_without_torch(tmp_path):
     data = block_data(info("dcmh"))
     model = small(DCMH).fit(data.X, data.Y, **data.fit)

@@ -34,6 +34,7 @@ def dense_objective(L, Phi, B, Z, P, omega, alpha, lam, beta):
     return value
 
 
+@pytest.mark.slow
 @given(problem=problems(), omega=weights, alpha=weights)
 @settings(max_examples=40, deadline=None)
 def test_no_step_raises_the_objective_and_the_sums_are_exact(problem, omega, alpha):

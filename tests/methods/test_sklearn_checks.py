@@ -115,6 +115,7 @@ def checks_of(method):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 def test_data(method):
     estimator, ran = TwoViews(quick(method)), 0

@@ -82,6 +82,7 @@ def pairs_with_known_neighbours(n=600, seed=0):
     return {name: np.tanh(Z @ rng.normal(size=(4, d))) + 0.05 * rng.normal(size=(n, d)) for name, d in (("image", 30), ("text", 20))}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_finds_the_partner_of_an_unseen_item():
     X = pairs_with_known_neighbours()
     model = ucch.UCCH(32, hidden=64, max_epochs=30, learning_rate=3e-3, batch_size=64, random_state=0)

@@ -8,6 +8,8 @@ pytest.importorskip("matplotlib")
 
 from reproduction import deep_page
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("AMSH_cnn", "RLH", *(f"{name} on frozen features" for name in ("DCMH", "PRDH", "AADAH")))
 
 

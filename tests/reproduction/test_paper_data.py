@@ -13,6 +13,7 @@ from reproduction.paper_data import SOURCES
 from shared_data import shared_data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "same"),
     [("original", True), ("recomputed features", True), ("substitute", False), ("generated", False), (None, False)],

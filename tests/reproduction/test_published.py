@@ -113,6 +113,7 @@ def table(name, dataset="wiki", **options):
     return cells_of(load_all()[name].grid, dataset, "d" * 64, **options)
 
 
+@pytest.mark.slow
 def test_tables_share_their_fits():
     tables = ("table2", "table2-curves", "table5", "convergence", "table4")
     keys = {

@@ -76,6 +76,7 @@ def test_every_experiment_has_its_chapter(written):
         assert f"\n## {experiment.paper}: {experiment.title}\n" in text
 
 
+@pytest.mark.slow
 def test_packed_results_give_the_same_report(tmp_path):
     store = fabricate_part(tmp_path / "results", "wiki", "table2", 16)
     packed = tmp_path / "all.json.xz"
@@ -87,6 +88,7 @@ def test_packed_results_give_the_same_report(tmp_path):
     assert pages[0] == pages[1]
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(tmp_path):
     store = fabricate(tmp_path / "results", ("wiki",), seeds=1)
     for path in (store.path / "cells" / "wiki").glob("*-128-*"):
@@ -204,6 +206,7 @@ def test_failures_and_absent_data_are_named(written):
     assert "picked partly on test queries" in text
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_a_part_of_the_plan_is_reported_as_a_part(tmp_path):
     fabricate_part(tmp_path / "results", "iapr-tc12-255", "table2", 64)

@@ -52,6 +52,7 @@ def draw_form(draw):
     return bytes(form)
 
 
+@pytest.mark.slow
 def test_drawn_nonsense_is_never_a_server_error(make_client):
     client = make_client(writable=True, token=TOKEN, limits={"wrong_tokens": 10**6})
     draw = random.Random(17)

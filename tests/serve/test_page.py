@@ -11,6 +11,8 @@ from urllib.request import Request, urlopen
 import pytest
 from browser import STRANGE, chromium, engine, picture, url, visitor
 
+pytestmark = pytest.mark.slow
+
 CARDS = "#results article.card"
 
 

@@ -11,6 +11,8 @@ from browser import announce, answering, chromium, engine, groups_of, url, visit
 
 from modalhash.store import Filter
 
+pytestmark = pytest.mark.slow
+
 CARDS = "#results article.card"
 GROUPS = re.compile(r"/duplicates($|\?)")
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from browser import announce, answering, chromium, engine, groups_of, url, visiting
 
+pytestmark = pytest.mark.slow
+
 CACHE = Path(__file__).parents[2] / ".cache"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 VIOLATED = """tags => axe.run({ runOnly: tags, resultTypes: ['violations'] }).then(({ violations, passes }) => ({

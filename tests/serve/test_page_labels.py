@@ -8,6 +8,8 @@ import shutil
 import pytest
 from browser import Visitor, chromium, engine, serving, url, visitor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def own(engine, tmp_path):

@@ -13,6 +13,8 @@ from serve_tools import picture as drawn
 
 from modalhash.engine import Engine
 
+pytestmark = pytest.mark.slow
+
 CARDS = "#results article.card"
 LONG = "2021/IMG_20210704_a-very-long-name-that-no-card-has-room-for-in-one-line.jpeg"
 PHOTOS = [

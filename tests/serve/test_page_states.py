@@ -16,6 +16,8 @@ import modalhash
 from modalhash.data import Dataset
 from modalhash.engine import Engine
 
+pytestmark = pytest.mark.slow
+
 CARDS = "#results article.card"
 CONTRAST = """(selector) => {
     const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);

@@ -16,6 +16,8 @@ from modalhash.serve import Settings, make_app
 from modalhash.store import PostgresStore, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

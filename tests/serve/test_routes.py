@@ -236,6 +236,7 @@ def test_asymmetric_by_a_lost_file_does_not_tell_where_it_was(client, engine, tm
     assert "secret-name" not in answer.text
 
 
+@pytest.mark.slow
 def test_features_alone(make_client, tmp_path):
     """An engine without encoders is searched by its items."""
     from starlette.testclient import TestClient

@@ -181,6 +181,7 @@ def test_following_is_not_tried_by_two_at_once(engine, other, monkeypatch):
     service.close()
 
 
+@pytest.mark.slow
 def test_an_engine_is_retrained_beneath_its_clients_and_everything_acknowledged_is_in_it(serve, engine):
     stop, failures, acknowledged = threading.Event(), [], []
 

@@ -17,7 +17,10 @@ from http.client import HTTPConnection, HTTPException
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs signals and /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs signals and /proc"),
+]
 DEADLINE = 90
 N_ROWS = 4
 """Two per worker: the remainder of a request's number tells which process answered it."""

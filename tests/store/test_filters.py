@@ -130,6 +130,7 @@ def test_what_is_wrong_is_told(text, message):
         Filter.of(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.lists(st.sampled_from(list('()=<>!," \\{}:ab1')), max_size=40).map("".join))
 def test_any_text_is_a_filter_or_an_error(text):
     with contextlib.suppress(FilterError):

@@ -449,6 +449,7 @@ def test_another_process_creates_the_store_between_two_looks(path, monkeypatch, 
         assert sqlite3.connect is connect  # the other was there
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once(path):
     """Both also create the store; the second one finds it."""
     writers = [start(path, name, size=20, batches=15) for name in "ab"]
@@ -461,6 +462,7 @@ def test_two_processes_write_at_once(path):
         assert Counter(each.id[0] for each in store.scan()) == {"a": 300, "b": 300}
 
 
+@pytest.mark.slow
 def test_killed_while_adding(path):
     """Every batch that was reported is there, every batch that is there is whole, and no repair is needed."""
     size, committed, draw = 50, set(), random.Random(0)

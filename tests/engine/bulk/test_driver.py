@@ -185,6 +185,7 @@ def test_progress(engine, source, tmp_path):
     assert steps == [(16, 83), (32, 83), (48, 83), (64, 83), (80, 83), (83, 83), (83, 83)]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(coded, world, source, tmp_path, monkeypatch):
     """Two workers over TCP, one killed while parts are under way: the files of one process, and no other file."""
     need_dask()

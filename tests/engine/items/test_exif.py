@@ -139,6 +139,7 @@ def photos(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_fields_of_an_engine_and_filters(photos):
     (photos / "labels.csv").write_text("file,camera\n0.jpg,my own\n", encoding="utf-8")
     with Engine.train([photos / "photos", photos / "labels.csv"], photos / "engine", n_bits=8) as engine:

@@ -63,6 +63,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_labels_of_an_engine_and_of_what_is_added(folder):
     run = CliRunner().invoke
     note = "folder names not used as labels because they are uninformative: 2019, 2020, DCIM; labels='folders' (--labels folders)"

@@ -103,6 +103,7 @@ def test_an_engine_that_is_copied_or_restored_alone_finds_its_photos_where_they_
             assert paths(shard) == paths(engine)
 
 
+@pytest.mark.slow
 def test_an_engine_that_was_moved_alone_finds_its_photos_after_it_is_retrained(mine, tmp_path):
     shutil.move(mine / "engine", tmp_path / "far")
     with Engine.open(tmp_path / "far") as engine:

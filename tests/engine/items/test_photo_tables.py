@@ -172,6 +172,7 @@ def test_a_table_that_names_nothing_is_still_refused(folder):
         Read(folder, "title,labels\nwaves,beach\n")
 
 
+@pytest.mark.slow
 def test_check_train_and_add(tmp_path, monkeypatch):
     image = pytest.importorskip("PIL.Image")
     colours = {"red": (220, 30, 30), "blue": (30, 40, 220)}

@@ -44,6 +44,7 @@ def found(engine, text, **options):
         return engine.search(text=text, **options)
 
 
+@pytest.mark.slow
 def test_words_in_pictures_are_found_and_outlive_retraining(world, tmp_path):
     read = Reader(**{"1": "Wolfgang Bakery\nopen 7 to 19", "2": "pharmacy"})
     with Engine.train(world / "items.csv", tmp_path / "engine", n_bits=16, read_text=read) as engine:
@@ -124,6 +125,7 @@ def test_hits_say_whether_the_words_are_in_the_picture():
     assert ways("photos", extra=text) == ("words",)
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_search_the_field_says_so(world, tmp_path):
     options = {"n_bits": 16, "searched_fields": ["title"]}
     with Engine.train(world / "items.csv", tmp_path / "engine", **options) as engine:
@@ -144,6 +146,7 @@ def test_without_the_extra_nothing_is_begun(engine, world, tmp_path, monkeypatch
         engine.add([{"path": str(world / "photos" / "0.png")}], read_text=True)
 
 
+@pytest.mark.slow
 def test_text_is_read_by_the_model(tmp_path):
     pytest.importorskip("rapidocr", reason="the extra 'ocr' is not installed")
     read = PictureTextReader()

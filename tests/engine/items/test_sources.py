@@ -135,6 +135,7 @@ def test_a_line_that_no_store_can_hold_is_reported_and_the_others_are_added(engi
     assert engine.get("last").text == "a blue box"
 
 
+@pytest.mark.slow
 def test_training_goes_on_without_the_lines_that_no_store_can_hold(tmp_path):
     lines = [line for line, _ in UNSTORABLE.values()]
     rows = [

@@ -76,6 +76,7 @@ requests = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(requests, max_size=6))
 def test_each_gets_what_it_would_get_alone(many, some):
@@ -260,6 +261,7 @@ def test_saved_pictures_move_with_the_engine(engine, world, tmp_path):
         assert line["path"] == str(moved / again.get("two").uri)
 
 
+@pytest.mark.slow
 def test_training_anew_keeps_them(engine, world):
     engine.add([{"id": "two", "data": data_of(world, 2), "labels": ["red"]}], keep=True)
     manifest = world / "export.jsonl"

@@ -118,6 +118,7 @@ def test_a_picture_with_words_is_one_query(world, some):
         some.search_many(id=[blue], text=["red", "blue"])
 
 
+@pytest.mark.slow
 def test_labels_that_come_later_are_learned_from(world, tmp_path):
     folder, labels = world
     shutil.copytree(folder / "none", tmp_path / "engine")

@@ -100,6 +100,7 @@ def test_many_labels_are_reduced_to_64_directions():
     np.testing.assert_allclose(made.basis[:, :kept].T @ made.basis[:, kept:], 0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_rare_label_among_many_is_not_lost():
     """Eight frequent labels, ninety rare ones: the posterior of a rare one is nearer to itself than to any other."""
     rng = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def test_an_encoder_of_another_version(world, monkeypatch):
         Engine.open(world / "engine")
 
 
+@pytest.mark.slow
 def test_an_encoder_of_somebody_else_runs_only_if_trusted(world, tmp_path, monkeypatch):
     path = tmp_path / "engine"
     with Engine.train(world / "items.csv", path, n_bits=16, encoders={"text": "little_world:Lengths"}) as engine:

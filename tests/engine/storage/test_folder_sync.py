@@ -248,6 +248,7 @@ def test_links_are_followed_to_their_files(engine, place):
     assert engine.sync(place / "photos").changed == ("photos/link.png",)
 
 
+@pytest.mark.slow
 def test_what_is_remembered_outlives_retraining_and_a_backup(engine, place):
     with engine.retrain() as other:
         age(place / "photos" / "1.png")
@@ -325,6 +326,7 @@ def test_a_watched_file_that_cannot_be_read_is_told_once(engine, place):
     assert watching.apply(watching.look()).added == ("photos/bad.png",)
 
 
+@pytest.mark.slow
 def test_an_engine_of_texts_has_no_photos_to_follow(tmp_path):
     texts = [{"text": f"{word} number {n}", "labels": [word]} for n in range(20) for word in ("red", "blue")]
     paint(tmp_path / "photos" / "x.png")

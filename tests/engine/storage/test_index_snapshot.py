@@ -164,6 +164,7 @@ def test_a_cut_snapshot_is_passed_over(length, folder, tmp_path):
         assert answers(engine) == without_snapshot(folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_snapshot_of_another_engine_is_not_used(folder, world, tmp_path):
     with Engine.train(world / "items.csv", tmp_path / "other", n_bits=16) as other:
         other.save_snapshot()
@@ -214,6 +215,7 @@ def test_forgotten_removals_are_found_by_comparing(folder, tmp_path, monkeypatch
         assert answers(engine) == without_snapshot(folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_retrained_engine_has_a_snapshot_of_its_own(folder, tmp_path):
     with Engine.open(folder) as engine:
         old = engine.generation

@@ -51,6 +51,7 @@ def shared(world, tmp_path, url):
     return tmp_path / "engine"
 
 
+@pytest.mark.slow
 def test_train_and_search(world, tmp_path, url, schemas):
     with (
         Engine.train(world / "items.csv", tmp_path / "engine", n_bits=16, store=url) as engine,
@@ -138,6 +139,7 @@ def test_replacing_goes_to_a_new_schema(world, shared, schemas):
     assert schemas() == []
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_leaves_no_schema(world, tmp_path, url, schemas, monkeypatch):
     monkeypatch.setattr(training_module, "write_parts", lambda *_: (_ for _ in ()).throw(OSError("no more")))
     with pytest.raises(OSError, match="no more"):
@@ -145,6 +147,7 @@ def test_a_training_that_fails_leaves_no_schema(world, tmp_path, url, schemas, m
     assert [schemas(), list(tmp_path.iterdir())] == [[], []]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no locks there")
 def test_a_training_that_was_killed_is_swept(shared, schemas):
     program = f"""
@@ -235,6 +238,7 @@ def test_the_first_note_of_a_new_engine_tells_its_schema(tmp_path):
     assert not has_schema(tmp_path)
 
 
+@pytest.mark.slow
 def test_relabel_retrain_and_upgrade(shared, schemas, tmp_path):
     """Also where another machine, with a copy of the folder, writes to the old schema after the new one took over."""
     shutil.copytree(shared, tmp_path / "elsewhere")

@@ -199,6 +199,7 @@ def test_methods_without_a_function_of_labels(world, tmp_path, method):
         assert record_of(engine, item.id).kind == "hashed"
 
 
+@pytest.mark.slow
 def test_codes_that_are_hashed_for_all_stay(world, tmp_path):
     with Engine.train(world / "items.csv", tmp_path / "engine", n_bits=8, codes="hashed") as engine:
         item = images(engine, "red", "circle")[0]

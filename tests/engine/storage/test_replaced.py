@@ -144,6 +144,7 @@ def test_an_engine_that_was_moved_away_when_the_process_was_killed_is_put_back_w
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_a_replaced_engine_is_there_at_every_moment(engine, other):
     """A process that opens it again and again while it is replaced never finds it missing or torn."""
     code = (

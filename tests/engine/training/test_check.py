@@ -35,6 +35,7 @@ def test_nothing_wrong(folder):
     assert not (folder / "engine").exists()
 
 
+@pytest.mark.slow
 def test_leaves_out_what_train_leaves_out(folder):
     path = make_bad_manifest(folder)
     found = check_sources([folder / "items.csv", path])

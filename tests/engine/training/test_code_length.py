@@ -167,6 +167,7 @@ def test_without_one_it_is_the_shortest_with_the_fewest_misplaced(tmp_path):
         assert engine.info()["collisions"]["misplaced"] == 400 - 2 * 2 * 20
 
 
+@pytest.mark.slow
 def test_amsh_tries_two_lengths_in_one_fit_and_they_are_what_it_would_learn_alone(tmp_path):
     stages = []
     data = dataset(n_items=240, n_classes=40)
@@ -192,6 +193,7 @@ def test_a_method_that_does_not_learn_from_labels(tmp_path):
         assert engine.n_bits == 32
 
 
+@pytest.mark.slow
 def test_auto_is_the_default_and_few_items_are_enough(tmp_path):
     manifest = make_world(tmp_path, n=30)
     with Engine.train(manifest, tmp_path / "engine") as engine:

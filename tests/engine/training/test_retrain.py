@@ -44,6 +44,7 @@ def meanwhile(act, stage="store: text"):
     return callback
 
 
+@pytest.mark.slow
 def test_what_was_added_takes_part(grown):
     old = {one.key: one for one in grown.items()}
     assert "purple" not in grown.config["class_names"]
@@ -70,6 +71,7 @@ def test_what_was_added_takes_part(grown):
     assert verify_engine(grown.path) == []
 
 
+@pytest.mark.slow
 def test_the_same_items_give_the_same_engine_and_settings_change_what_they_say(engine):
     first = {one.key: (one.code, one.kind, one.refinement) for one in engine.items()}
     with engine.retrain() as same:
@@ -89,6 +91,7 @@ def test_more_items_may_have_more_anchors():
     assert (found["ridge"], found["random_state"], "n_bits" in found) == (0.5, 7, False)
 
 
+@pytest.mark.slow
 def test_what_others_change_meanwhile_is_in_the_new_engine(grown):
     images = [one for one in grown.items() if one.modality == "image" and set(one.labels) == {"red", "circle"}]
 
@@ -118,6 +121,7 @@ def test_what_others_change_meanwhile_is_in_the_new_engine(grown):
     assert verify_engine(grown.path) == []
 
 
+@pytest.mark.slow
 def test_who_writes_at_the_last_moment_waits_and_is_told(grown, monkeypatch):
     lock_writes, outcome = SqliteStore.lock_writes, []
 
@@ -146,6 +150,7 @@ def test_who_writes_at_the_last_moment_waits_and_is_told(grown, monkeypatch):
     assert outcome == ["acknowledged" if there else "told"]
 
 
+@pytest.mark.slow
 def test_an_engine_that_another_one_replaced_is_left_alone(world, engine):
     def replace():
         Engine.train(world / "items.csv", engine.path, n_bits=8, overwrite=True).close()
@@ -157,6 +162,7 @@ def test_an_engine_that_another_one_replaced_is_left_alone(world, engine):
     assert [path.name for path in engine.path.parent.iterdir()] == ["engine"]
 
 
+@pytest.mark.slow
 def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
     """As where the connection to a database is cut: somebody writes after the last look."""
     lock_writes = SqliteStore.lock_writes
@@ -186,6 +192,7 @@ def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
     assert [path.name for path in grown.path.parent.iterdir()] == ["engine"]
 
 
+@pytest.mark.slow
 def test_items_that_cannot_be_read_any_more(grown, world, tmp_path):
     lost, broken = tmp_path / "lost.png", tmp_path / "broken.png"
     for path in (lost, broken):
@@ -209,6 +216,7 @@ def test_items_that_cannot_be_read_any_more(grown, world, tmp_path):
         assert not {("image", "lost"), ("image", "broken")} & {one.key for one in new.items()}
 
 
+@pytest.mark.slow
 def test_a_picture_that_goes_with_its_item_meanwhile_is_no_loss(grown):
     """The service deletes the picture of an item that is removed: before it is read, encoded, or followed."""
     grown.add([{"id": f"kept {n}", "data": ONE_PIXEL_GIF} for n in range(3)], keep=True)
@@ -248,6 +256,7 @@ def test_a_picture_that_goes_with_its_item_meanwhile_is_no_loss(grown):
         assert (kept, new.problems) == ({"kept 2"}, ())
 
 
+@pytest.mark.slow
 def test_given_features_cannot_be_learned_from_again(tmp_path):
     data = generate(n_items=60, seed=0)
     names = [f"class {number}" for number in range(data.Y["image"].shape[1])]
@@ -265,6 +274,7 @@ def test_a_read_only_engine_is_not_retrained(engine):
         reader.retrain()
 
 
+@pytest.mark.slow
 def test_codes_of_the_old_model_are_refused_by_the_new_one(engine, tmp_path):
     pytest.importorskip("pyarrow")
     pytest.importorskip("dask")
@@ -276,6 +286,7 @@ def test_codes_of_the_old_model_are_refused_by_the_new_one(engine, tmp_path):
         new.add(sorted(map(str, (tmp_path / "codes").glob("*.parquet"))))
 
 
+@pytest.mark.slow
 def test_pictures_that_nobody_has_are_swept(grown):
     def remove():
         with Engine.open(grown.path) as other:

@@ -321,6 +321,7 @@ def test_gradient_of_own_codes_is_the_references(n_modalities, monkeypatch):
     np.testing.assert_allclose(slope, reference.slope(loss, own.values), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_own_codes_start_at_those_of_step_1_and_fit_the_posteriors_better():
     rng = np.random.default_rng(0)
     found, patterns = problem(rng, 2)
@@ -348,6 +349,7 @@ def unseen(model, data, query="image", database="text"):
     return mean_average_precision(found[query], Y[query], found[database], Y[database], n_bits=model.n_bits)
 
 
+@pytest.mark.slow
 def test_it_is_ahead_of_amsh_on_generated_data():
     data = generate(n_items=1500, n_queries=400, n_classes=12, labels_per_item=2.0, noise=2.5, seed=0)
     scores = {}
@@ -357,6 +359,7 @@ def test_it_is_ahead_of_amsh_on_generated_data():
     assert scores["RLH"] > scores["AMSH"], scores
 
 
+@pytest.mark.slow
 def test_shuffled_labels_leave_unseen_items_at_chance():
     data = generate(n_items=400, n_queries=200, seed=2)
     rng = np.random.default_rng(0)
@@ -408,6 +411,7 @@ def test_threads_and_memory_change_nothing(data):
         np.testing.assert_array_equal(limited.transform(data.X)[name], whole.transform(data.X)[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters", [{}, {"functions": "posterior"}, {"functions": "margin"}, {"tol": 1e-3}, {"kernel": None}]
 )
@@ -492,6 +496,7 @@ def test_the_kernel_may_differ_by_modality(data):
     assert isinstance(model.maps_["text"], Linear)
 
 
+@pytest.mark.slow
 def test_label_sets_that_share_a_label_keep_codes_of_their_own():
     """Groups of subgroups: without grading, the subgroups of a group have nothing to tell them apart."""
     rng = np.random.default_rng(0)
@@ -508,6 +513,7 @@ def test_label_sets_that_share_a_label_keep_codes_of_their_own():
     assert found[0.3] == 24 > found[0.0]
 
 
+@pytest.mark.slow
 def test_ablations_change_what_they_are_about(data):
     full = small().fit(data.X, data.Y)
     kinds = ({"cross_weight": 0}, {"mixed_weight": 0}, {"label_weight": 0}, {"posterior_ridge": 1.0})
@@ -518,6 +524,7 @@ def test_ablations_change_what_they_are_about(data):
     np.testing.assert_array_equal(ridge.codes_["text"], full.codes_["text"])
 
 
+@pytest.mark.slow
 def test_many_sparse_labels_take_little_memory():
     """6,000 items with 3,000 labels: as dense float32 they would take 72 MB a modality."""
     rng = np.random.default_rng(0)
@@ -546,6 +553,7 @@ def test_many_sparse_labels_take_little_memory():
     assert found > 0.5
 
 
+@pytest.mark.slow
 def test_a_label_rank_above_the_labels_changes_nothing_and_one_below_little(data):
     full = small().fit(data.X, data.Y)
     same(full, small(label_rank=8).fit(data.X, data.Y))
@@ -553,6 +561,7 @@ def test_a_label_rank_above_the_labels_changes_nothing_and_one_below_little(data
     assert unseen(fewer, data) > unseen(full, data) - 0.1
 
 
+@pytest.mark.slow
 def test_csr_features_and_labels_give_what_dense_ones_do(data):
     dense = small().fit(data.X, data.Y)
     X, Y = ({name: sparse.csr_array(values) for name, values in part.items()} for part in (data.X, data.Y))
@@ -600,6 +609,7 @@ def test_items_left_out_change_nothing_but_anchors_and_means(data):
         assert wrong < 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*have no label", "ignore:fewer items than anchors")
 def test_with_few_labels_the_other_items_help():
     gains = []
@@ -690,6 +700,7 @@ def test_wrong_parameters_are_refused(data, parameters, message):
     assert not hasattr(model, "codes_")
 
 
+@pytest.mark.slow
 def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
     data = generate(n_items=60, seed=0)
     learn = RLH._fit
@@ -705,6 +716,7 @@ def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
         RLH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
 
 
+@pytest.mark.slow
 def test_codes_of_labels_are_the_learned_codes_and_new_label_sets_have_some_too():
     data = generate(n_items=150, seed=1)
     for model in (RLH(n_bits=24, n_anchors=50, random_state=0), LabelOracle(n_bits=24, random_state=0)):
