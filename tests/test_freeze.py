@@ -25,6 +25,7 @@ def test_commands_and_options():
     assert freeze.commands() == FROZEN["commands"]
 
 
+@pytest.mark.slow
 def test_http_api(folder):
     assert freeze.http_api(folder / "engine") == FROZEN["http"]
 
@@ -37,6 +38,7 @@ def test_names_of_methods_and_encoders():
     assert freeze.names_of_parts() == FROZEN["parts"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not freeze.is_portable(), reason="codes were recorded on x86-64")
 def test_codes_of_every_method():
     found = freeze.in_portable_process("codes")

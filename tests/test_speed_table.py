@@ -137,6 +137,7 @@ def test_budgets_fit_into_the_whole(runner):
     assert all((BENCHMARKS / f"{script.name}.py").exists() for script in runner.SCRIPTS)
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_or_takes_too_long_does_not_stop_the_others(runner, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(runner, "HERE", tmp_path)
     (tmp_path / "broken.py").write_text("raise SystemExit(3)")

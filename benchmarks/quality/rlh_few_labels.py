@@ -2,7 +2,7 @@
 
 Nine tenths of the training items of each fold lose their labels. A model learns from the labelled ones alone, or the
 others take part in step 2 with those bits of their posteriors' codes that are clear; what is chosen is how clear
-(:data:`modalhash.methods.rlh.estimator.RELIABLE`). The fifth fold, with true labels, asks itself: unseen items in both directions.
+(``RELIABLE`` of RLH). The fifth fold, with true labels, asks itself: unseen items in both directions.
 
     python benchmarks/quality/rlh_few_labels.py
 

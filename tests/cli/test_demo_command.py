@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -213,7 +214,7 @@ def test_the_demo_ends_with_the_page(tmp_path, few_emoji, monkeypatch):
             got["media"] = client.get(got["hits"][0]["media"])
             got["examples"] = client.get("/engine").json()["examples"]
 
-    monkeypatch.setattr("modalhash.serve.run", answers_one_question)
+    monkeypatch.setattr(import_module("modalhash.serve"), "run", answers_one_question)
     shown = run("demo", "--folder", tmp_path, "--bits", "16", "--port", "0")
     assert "Open http://127.0.0.1:" in shown
     assert all(hit["modality"] == "image" for hit in got["hits"])

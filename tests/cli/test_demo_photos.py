@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from typer.testing import CliRunner
 
@@ -62,7 +64,8 @@ def test_the_page_offers_the_words_of_the_engine_and_has_the_name_of_the_folder(
     got = {}
     monkeypatch.setattr("modalhash.engine.training.train.suggest_words", lambda *about: [])
     monkeypatch.setattr(
-        "modalhash.serve.run",
+        import_module("modalhash.serve"),
+        "run",
         lambda engine, settings, sock, *, on_ready: got.update(name=settings.name, examples=settings.examples),
     )
     run("--photos", photos, "--folder", tmp_path, "--quality", "fast", "--port", "0")

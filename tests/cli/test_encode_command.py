@@ -30,6 +30,7 @@ def world(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_encode_then_add(world):
     engine, photos, codes = world / "engine", world / "new" / "more", world / "codes"
     done = run("encode", engine, photos, "--out", codes, "--part-size", "4")

@@ -57,6 +57,7 @@ def test_words_find_pictures(engine):
         assert uri.endswith(id)
 
 
+@pytest.mark.slow
 def test_a_filter_as_typed(engine):
     for where in ("label = RED and modality = image", '{"label": "red", "modality": ["image"]}'):
         done = run("search", engine, "a blue box", "--where", where, "-k", "50")
@@ -256,6 +257,7 @@ def test_a_named_data_set(tmp_path):
     assert sum("animal-mammal" in hit["labels"] for hit in hits) >= 5
 
 
+@pytest.mark.slow
 def test_confidence_at_the_command_line(tmp_path):
     make_world(tmp_path, 120)
     engine = tmp_path / "engine"
@@ -319,6 +321,7 @@ def test_near_duplicates_of_better_hits_are_left_out(engine, tmp_path):
         assert done.stdout.count("copy ") == expected
 
 
+@pytest.mark.slow
 def test_duplicates(engine, world, tmp_path):
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
     (tmp_path / "more.csv").write_text("id,path\ncopy,copy.png\n")

@@ -80,6 +80,7 @@ def test_every_scenario(run, scenario):
     assert f"amsh on toy (data: not stated), {scenario}" in result.stdout
 
 
+@pytest.mark.slow
 def test_data_without_a_split(run):
     result = run("--seeds", "1", "--markdown", "--test-share", "0.25", dataset=toy(split=False))
     assert "each seed drew its own queries" in result.stdout
@@ -150,6 +151,7 @@ def test_several_methods_are_one_table_with_tests_against_the_first(run, tmp_pat
     assert "fitted" not in again.stderr, "refused before anything is fitted"
 
 
+@pytest.mark.slow
 def test_it_begins_with_the_number_of_fits_and_the_time(run):
     result = run("--method", "chance,edmh", "--bits", "8,16", "--seeds", "3")
     assert result.exit_code == 0, result.output
@@ -265,6 +267,7 @@ def odd_arrays():
     return {"feat_a": data.features["image"], "feat_b": data.features["text"], "truth": data.labels["image"]}
 
 
+@pytest.mark.slow
 def test_an_unknown_layout_shows_the_command_that_reads_it(tmp_path):
     path = tmp_path / "an odd.npz"
     np.savez(path, **odd_arrays())
@@ -310,6 +313,7 @@ def test_mappings_are_what_read_takes():
     assert given == {"image": "I", "labels": {"image": "a", "text": "b"}, "text": ["x", "y"]}
 
 
+@pytest.mark.slow
 def test_wiki(monkeypatch):
     folder = shared_data("wiki")
     result = CliRunner().invoke(

@@ -33,6 +33,7 @@ def example(tmp_path_factory) -> Path:
     return folder / "example.toml"
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs(example, tmp_path):
     results = example.parent / "results"
     dry = call("run", example, "--results", results, "--dry-run")
@@ -63,6 +64,7 @@ def test_the_example_of_the_documentation_runs(example, tmp_path):
     assert call("report", example, "--results", tmp_path / "again").output == report.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "kind", "shown"), [([], "svg", "]({})"), (["--latex"], "pdf", "\\textwidth]{{{}}}")])
 def test_a_report_shows_its_curves(example, tmp_path, flag, kind, shown):
     pytest.importorskip("matplotlib")

@@ -142,6 +142,7 @@ def test_the_rest_of_an_export_that_was_killed_is_swept_by_the_next_one(engine, 
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_items_move_into_a_database_and_back(engine, tmp_path, postgres, monkeypatch):  # noqa: F811
     with_password = postgres.url.replace("postgres@", "postgres:s3cret@", 1)
     assert run("backup", engine, tmp_path / "engine.tar").exit_code == 0

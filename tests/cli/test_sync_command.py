@@ -38,6 +38,7 @@ def paint(path, colour="red"):
     Image.new("RGB", (40, 40), colour).save(path)
 
 
+@pytest.mark.slow
 def test_sync_says_what_it_did(place):
     engine, photos = place / "engine", place / "photos"
     paint(photos / "new.png")
@@ -72,6 +73,7 @@ def test_an_unmounted_disk_drops_nothing(place):
     assert run("sync", place / "engine", place / "away", "--watch", "--dry-run").exit_code == 2
 
 
+@pytest.mark.slow
 def test_watch_follows_until_it_is_interrupted(place, monkeypatch):
     engine, photos = place / "engine", place / "photos"
 

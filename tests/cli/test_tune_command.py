@@ -43,6 +43,7 @@ def test_what_is_found_is_a_file_that_evaluate_and_train_take(run, tmp_path):
     assert set(found) == {METHOD}
 
 
+@pytest.mark.slow
 def test_train_takes_the_method_and_its_parameters_from_the_file(run, tmp_path):
     make_world(tmp_path)
     (tmp_path / "p.toml").write_text(f'["{METHOD}"]\nridge = 7.5\n')

@@ -34,6 +34,7 @@ def blocks(X, **options):
     return FeatureBlocks(X, lambda rows_of, rows: rows_of[rows].copy(), width=X.shape[1], dtype=X.dtype, **options)
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 70), d=st.integers(1, 6), block_rows=st.integers(1, 80), limit=st.sampled_from([None, 1, 500]))
 @settings(max_examples=40)
 def test_results_are_those_of_the_whole(n, d, block_rows, limit):

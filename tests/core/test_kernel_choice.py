@@ -52,6 +52,7 @@ def test_the_laplacian_is_scaled_by_the_distance_of_two_items(power):
     np.testing.assert_allclose(kernel.transform(X), np.exp(-D / np.sqrt((D**2).mean()))[:, order], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_roots_are_chosen_where_they_tell_labels_better():
     X, Y = histograms(np.random.default_rng(0))
     assert choose_kernel(X, Y, 0).endswith("-sqrt")
@@ -60,6 +61,7 @@ def test_roots_are_chosen_where_they_tell_labels_better():
     assert not choose_kernel(outliers, Y, 0).endswith("-sqrt")
 
 
+@pytest.mark.slow
 def test_the_choice_does_not_depend_on_the_order_of_the_items():
     X, Y = histograms(np.random.default_rng(3))
     order = np.random.default_rng(1).permutation(len(X))
@@ -76,6 +78,7 @@ def test_the_choice_does_not_depend_on_the_order_of_the_items():
     assert scores[: len(CANDIDATES)] == scores[len(CANDIDATES) :]
 
 
+@pytest.mark.slow
 def test_items_without_labels_have_no_part_in_the_choice():
     X, Y = histograms(np.random.default_rng(0))
     more = np.vstack([X, 1000 * X[:200]])

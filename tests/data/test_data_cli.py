@@ -69,6 +69,7 @@ def test_info_of_a_named_data_set_that_is_here(run, tmp_path):
     assert "40 / 9 / 40" in result.output
 
 
+@pytest.mark.slow
 def test_info_of_the_papers_data_shows_table_1(run, tmp_path, monkeypatch):
     monkeypatch.setenv("MODALHASH_DATA", str(shared_data("iapr-tc12-paper").parent))
     shown = run("info", "iapr-tc12-255").output

@@ -80,6 +80,7 @@ def test_whole_matrices_of_scipy_are_read(tmp_path, kind):
     np.testing.assert_array_equal(found.toarray(), whole().toarray())
 
 
+@pytest.mark.slow
 def test_a_sparse_matrix_with_a_huge_shape_is_not_made(tmp_path):
     """Pointers to 10¹³ rows would take 80 TB where the columns are turned into rows."""
     write_v73(tmp_path / "a.mat", XAll=whole(), LAll=LABELS)
@@ -214,6 +215,7 @@ def nested_cells(depth: int) -> bytes:
     return b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + b"".join(reversed(heads)) + inner
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_reader_is_an_error_and_the_next_file_is_read(tmp_path):
     (tmp_path / "a.mat").write_bytes(nested_cells(60_000))
     savemat(tmp_path / "b.mat", {"XAll": np.ones((N, 2)), "LAll": LABELS})
@@ -229,6 +231,7 @@ def slow_file(tmp_path):
     return tmp_path / "slow.mat"
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_too_long_is_an_error_that_says_how_to_allow_more(slow_file, monkeypatch):
     with pytest.raises(ReadError, match=r"slow\.mat: not read in 0.01 s.*ReadLimits\(seconds=0.1\).*--read-seconds"):
         read(slow_file, limits=ReadLimits(seconds=0.01))

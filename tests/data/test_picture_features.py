@@ -107,6 +107,7 @@ def test_gist_counts_cells_by_column():
     assert np.isfinite(gist(np.full((128, 128), 7))).all()
 
 
+@pytest.mark.slow
 def test_features_are_near_those_of_the_prepared_file():
     """Of the small pictures at hand; the prepared ones were made of the full photographs."""
     from zipfile import ZipFile

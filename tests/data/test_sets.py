@@ -138,6 +138,7 @@ def test_iapr(tmp_path):
     assert (back.kind, back.split_sizes) == ("recomputed features", {"query": 2000})
 
 
+@pytest.mark.slow
 def test_the_words_are_those_of_the_prepared_file():
     """Every description of the collection gives the counts in the prepared file."""
     captions = read(shared_data("iapr-tc12") / "items.jsonl", image="image", text="caption_en")

@@ -50,6 +50,7 @@ def test_small_twins(name):
         assert abs((np.diff(text.indptr) == 0).mean() - recipe.untagged) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE_I)
 def test_features_carry_the_labels(name):
     """Items that share a label are nearer than items that do not, in both modalities."""

@@ -27,6 +27,7 @@ def ranking_of(distance, relevant):
     return rank(np.zeros((1, 1), np.uint8), np.array([[1, 0]]), codes, labels)
 
 
+@pytest.mark.slow
 @given(small_rankings())
 @settings(deadline=None, max_examples=100)
 def test_expected_is_the_mean_over_all_orders(case):
@@ -57,6 +58,7 @@ def test_the_other_tie_rules_are_orders_too(case):
             assert got == pytest.approx(extreme, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cutoff", "normaliser"), [(None, "relevant"), (40, "retrieved"), (40, "smaller")])
 def test_expected_is_close_to_the_mean_of_random_orders(cutoff, normaliser):
     rng = np.random.default_rng(5)

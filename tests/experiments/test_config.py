@@ -14,6 +14,7 @@ from modalhash.experiments.provenance import MEASURING, source_digest
 from modalhash.methods import registry
 
 
+@pytest.mark.slow
 def test_a_grid_is_rows_times_bits_times_seeds(tmp_path):
     grid = little_grid(tmp_path)
     assert grid.name == "little"

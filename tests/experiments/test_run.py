@@ -95,6 +95,7 @@ def test_labels_as_features_are_the_upper_bound(plan, cells):
     assert oracle > real
 
 
+@pytest.mark.slow
 def test_a_run_records_failures_and_resumes(tmp_path, plan, cells):
     results = Results(tmp_path / "results")
     bad = replace(cells["gsph"], parameters='{"no_such_parameter": 1}')

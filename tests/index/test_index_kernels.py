@@ -151,6 +151,7 @@ def test_distances_that_sums_of_a_chunk_do_not_reach(n_bits):
     assert _kernels.next_chunk_below(query[0], full, 0, n_bits + 1, False) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(case=cases(), share=st.sampled_from([0.0, 0.01, 0.5, 1.0]), more=st.integers(0, 300), weights=st.booleans())
 def test_halves_in_turn(case, share, more, weights):

@@ -105,6 +105,7 @@ def large(rng):
     return plain, fast, queries
 
 
+@pytest.mark.slow
 def test_queries_with_full_buckets_get_the_scan(large):
     plain, fast, queries = large
     assert fast.build_radius(2) > 0
@@ -125,6 +126,7 @@ def test_no_queries(large):
     assert len(hits) == len(hits.ids) == len(hits.distances) == 0
 
 
+@pytest.mark.slow
 def test_tables_are_rebuilt_when_much_has_changed(large, rng):
     plain, fast, queries = large
     fast.build_radius(2)

@@ -56,6 +56,7 @@ def test_what_is_attended_is_what_the_softmax_prefers():
 check_deep(AADAH)
 
 
+@pytest.mark.slow
 def test_codes_of_numpy_are_those_of_training():
     data = block_data(info("aadah"))
     learners = []

@@ -147,6 +147,7 @@ class TestImageNetwork:
                 torch.nn.Linear(30, 24), torch.nn.BatchNorm1d(24), torch.nn.ReLU(), torch.nn.Dropout(0.1)
             )
 
+    @pytest.mark.slow
     def test_it_is_trained_and_the_callers_stays_as_it_was(self, network):
         data = block_data(info("dcmh"))
         before = network[0].weight.detach().clone()

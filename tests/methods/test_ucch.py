@@ -94,6 +94,7 @@ def test_it_finds_the_partner_of_an_unseen_item():
     assert "classes_" not in vars(model)
 
 
+@pytest.mark.slow
 def test_labels_change_nothing():
     data = block_data(METHOD)
     with_labels, without = (make(METHOD).fit(data.X, Y, pairs="aligned") for Y in (data.Y, None))
@@ -101,6 +102,7 @@ def test_labels_change_nothing():
         np.testing.assert_array_equal(with_labels.codes_[name], without.codes_[name])
 
 
+@pytest.mark.slow
 def test_neither_threads_nor_other_draws_change_the_result():
     data, threads = block_data(METHOD), torch.get_num_threads()
     first = make(METHOD).fit(data.X, pairs="aligned")

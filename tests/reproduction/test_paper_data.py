@@ -39,6 +39,7 @@ def test_counts_do_not_make_data_the_papers():
     assert not SOURCES["wiki"].same({**facts, "kind": "original"}), "the paper does not have this data set"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "differences"),
     [

@@ -128,6 +128,7 @@ def test_tables_share_their_fits():
     assert keys & {cell.key for cell in table("sensitivity").values()}
 
 
+@pytest.mark.slow
 def test_quick_is_a_part_of_the_full_run():
     for experiment in load_all().values():
         for dataset in experiment.datasets:

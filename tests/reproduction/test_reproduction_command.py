@@ -19,6 +19,7 @@ def test_list_names_every_experiment():
     assert all(name in done.output for name in ("table2-curves", "sensitivity", "Table VI"))
 
 
+@pytest.mark.slow
 def test_dry_run_counts_and_writes_nothing(tmp_path):
     root = little_root(tmp_path / "data")
     done = call(
@@ -39,6 +40,7 @@ def test_dry_run_counts_and_writes_nothing(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_report_only(tmp_path):
     pytest.importorskip("matplotlib")
     store = fabricate(tmp_path / "results", ("wiki",), seeds=1)
@@ -51,6 +53,7 @@ def test_an_unknown_name_is_refused():
     assert "table9" in str(call("table9", "--dry-run").exception)
 
 
+@pytest.mark.slow
 def test_a_report_can_be_made_from_packed_results(tmp_path):
     pytest.importorskip("matplotlib")
     from modalhash.experiments import pack

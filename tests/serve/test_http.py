@@ -29,6 +29,7 @@ def test_headers_on_every_response(client, url):
     assert "server" not in headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["/engine", "/search", "/items/x", "/media/x", "/metrics", "/docs", "/openapi.json", "/nosuch"])  # fmt: skip
 def test_without_the_token_nothing_is_answered(guarded, url):
     for method in ("GET", "POST", "DELETE"):

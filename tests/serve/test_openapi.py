@@ -32,6 +32,7 @@ def test_the_description_names_what_there_is(client):
     assert "HTTPValidationError" not in schema["components"]["schemas"]
 
 
+@pytest.mark.slow
 def test_the_description_follows_to_the_modalities_of_another_engine(make_client, engine, until):
     def modalities():
         body = client.get("/openapi.json").json()["paths"]["/search"]["post"]["requestBody"]["content"]

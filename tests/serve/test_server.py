@@ -128,6 +128,7 @@ def test_warm_up_compiles_what_refined_searches_need(engine, monkeypatch):
     assert {request.modality for request in asked if request.refined} == set(engine.modalities)
 
 
+@pytest.mark.slow
 def test_a_service_logs_what_threads_warn_of_and_spares_garbage_collection_what_stays(engine, monkeypatch):
     events = []
 

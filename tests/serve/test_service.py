@@ -131,6 +131,7 @@ def test_a_service_closes_what_it_opened_and_leaves_the_callers_engine(engine, o
         assert wait_for(lambda closed=closed: closed.store._closed)
 
 
+@pytest.mark.slow
 def test_while_an_engine_is_replaced_nothing_that_was_acknowledged_is_lost(serve, engine, little_engine, other):
     """Writers and readers continue while the engine is replaced; what was acknowledged last is in the last engine."""
     stop, failures, acknowledged = threading.Event(), [], []

@@ -43,6 +43,7 @@ def leaves(one):
     return [(leaf.field.removeprefix("extra."), leaf.operator, leaf.value) for leaf in one.comparisons()]
 
 
+@pytest.mark.slow
 @given(filters, st.randoms(use_true_random=False))
 def test_the_text_and_the_json_mean_the_same(one, random):
     verdicts = {leaf: random.random() < 0.5 for leaf in leaves(one)}

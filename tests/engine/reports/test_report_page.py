@@ -57,6 +57,7 @@ def page_of(engine) -> Page:
     return page
 
 
+@pytest.mark.slow
 def test_a_page_of_an_engine_with_few_items_says_what_it_cannot_tell(engine):
     page = page_of(engine)
     titles = re.findall(r"Items|Labels|Quality on new items|Confidence|Codes|Searches", page.text)

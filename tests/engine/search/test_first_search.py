@@ -60,6 +60,7 @@ def folder(world):
     return world / "engine"
 
 
+@pytest.mark.slow
 def test_a_process_with_one_search_loads_only_what_it_needs(folder):
     found = fresh(folder, "as it comes")
     assert not found["numba"]
@@ -67,6 +68,7 @@ def test_a_process_with_one_search_loads_only_what_it_needs(folder):
     assert all(found["answers"])
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_that_another_process_has_compiled(folder):
     first = fresh(folder, "warm up")  # compiles, unless this was done before
     second = fresh(folder, "warm up")
@@ -100,6 +102,7 @@ def merge_with(package, cache):
     return subprocess.run([sys.executable, "-c", MERGE], capture_output=True, text=True, check=True, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have the user's cache folder elsewhere")
 def test_kernels_are_cached_for_the_user_where_the_package_cannot_be_written(unwritable_package, tmp_path):
     cache = tmp_path / "cache"
@@ -109,6 +112,7 @@ def test_kernels_are_cached_for_the_user_where_the_package_cannot_be_written(unw
     assert "NUMBA_CACHE_DIR" not in first.stderr
 
 
+@pytest.mark.slow
 def test_without_any_cache_folder_kernels_work_and_a_warning_says_what_to_do(unwritable_package, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     found = merge_with(unwritable_package, tmp_path / "file" / "cache")

@@ -32,6 +32,7 @@ def test_reciprocal_ranks_are_added():
     assert reciprocal_rank_fusion(hits("a", "b"), [], k=1) == hits("a")
 
 
+@pytest.mark.slow
 def test_a_dinosaur_is_found_by_its_name(engine):
     engine.add([{"id": "dino", "text": "a dinosaur in the museum"}])
     first = search(engine, "dinosaur")[0]
@@ -76,6 +77,7 @@ def test_many_queries_have_words_of_their_own(engine):
     assert engine.answer([batch.request(0, SearchOptions(k=1))])[0][0].id == "dino"
 
 
+@pytest.mark.slow
 def test_the_fields_that_are_searched_are_a_setting(world, tmp_path):
     lines = [
         {"path": str(world / f"photos/{n}.png"), "labels": ["red", "blue"][n % 2], "name": f"heron{n}", "title": "gull"}

@@ -73,6 +73,7 @@ def test_plain_iterations_never_raise_the_hinge(seed, n, r, k):
     assert np.all(np.diff(trace) <= 1e-9 * (1 + np.abs(trace[0])))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), n=st.integers(5, 80), r=st.integers(1, 5), k=st.integers(1, 60))
 @settings(max_examples=40)
 @pytest.mark.filterwarnings("ignore:.*anchors asked for")

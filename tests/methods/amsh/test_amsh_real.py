@@ -31,6 +31,7 @@ def measured(name, bits, seeds, **parameters):
     return np.mean(maps, axis=0)
 
 
+@pytest.mark.slow
 def test_wiki_is_near_the_authors_or_better():
     assert np.all(measured("wiki", 16, seeds=1) > np.array(AUTHORS["wiki", 16]) - 0.01)
 

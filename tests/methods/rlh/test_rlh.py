@@ -289,6 +289,7 @@ def test_the_likelihood_of_items_held_out_rises(data):
 # -- step 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_modalities", [1, 2, 3])
 def test_gradient_of_own_codes_is_the_references(n_modalities, monkeypatch):
     monkeypatch.setattr(own_codes, "BATCH", 7)
@@ -376,6 +377,7 @@ def test_shuffled_labels_leave_unseen_items_at_chance():
     assert abs(np.mean(scores) - np.mean(chance)) < 0.03, (scores, chance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"functions": "posterior"}, {"n_posteriors": 90}, {"precision": "float64"}])
 def test_permuting_items_permutes_codes(data, parameters):
     order = np.random.default_rng(5).permutation(300)
@@ -397,6 +399,7 @@ def test_neither_names_nor_order_of_modalities_matter(data):
     same(plain, renamed, {"image": "zebra", "text": "ant"})
 
 
+@pytest.mark.slow
 def test_threads_and_memory_change_nothing(data):
     models = []
     for threads in (1, 2):
@@ -469,6 +472,7 @@ def test_learned_codes_are_functions_of_the_labels(data):
         np.testing.assert_array_equal(pack_signs(values)[clear], model.codes_[name][clear])
 
 
+@pytest.mark.slow
 def test_functions_are_the_average_of_both_kinds(data):
     models = {functions: small(functions=functions).fit(data.X, data.Y) for functions in ("margin", "posterior")}
     both = small().fit(data.X, data.Y)
@@ -624,6 +628,7 @@ def test_with_few_labels_the_other_items_help():
     assert min(gains) > 0.01, gains
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*have no label")
 @pytest.mark.parametrize("parameters", [{}, {"n_posteriors": 40}])
 def test_few_labels_in_any_order_and_memory(data, parameters):
