@@ -111,8 +111,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "_factors amsh.codes amsh.functions registry rlh.codes",
         "persistence rlh.posteriors",
         "base",
-        "_deep _labels amsh.estimator batch cca_itq chance cmfh cre dch fddh fsh itq label_oracle rlh.estimator rucmh sapmh scratch seph smfh srlch ucmh wash",
-        "aadah alech dcmh edmh fcmh fmh gsph scm sdmch ucch",
+        "_deep _labels amsh.estimator batch chance cmfh cre dch fddh fsh itq label_oracle rlh.estimator rucmh sapmh scratch seph smfh srlch ucmh wash",
+        "aadah alech cca_itq dcmh edmh fcmh fmh gsph scm sdmch ucch",
         "prdh tech",
     ],
     "serve": [

@@ -111,7 +111,7 @@ def test_cutoff_deeper_than_the_unseen_database(run):
         (["--against", "edmh"], "the reference 'edmh' is not among the methods amsh"),
         (
             ["--scenario", "unpaired", "--method", "chance,batch"],
-            "batch learns from pairs, and the scenario 'unpaired'",
+            "batch learns from pairs, which the scenario 'unpaired' removes",
         ),
         (["--json", "--latex"], "use only one of"),
         (["--modalities", "smell"], "no modality 'smell'"),

@@ -77,6 +77,7 @@ def test_a_report_shows_its_curves(example, tmp_path, flag, kind, shown):
     assert shown.format(f"figures/example-drawn.{kind}") in report.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_report_of_results_without_curves_says_so(example, tmp_path):
     pytest.importorskip("matplotlib")
     results, packed = example.parent / "results", tmp_path / "small.json.xz"

@@ -110,11 +110,11 @@ def test_a_picture(added, name):
         assert str(source) in lines[0]
 
 
-def test_what_is_left_out_is_counted(added):
+def test_skipped_pictures_are_counted(added):
     bad = sum(said is not None for _, said in PICTURES.values())
     assert added[1].exit_code == 1
     assert f"{len(PICTURES) - bad} items added" in added[1].stderr
-    assert f"{bad} left out" in added[1].stderr
+    assert f"{bad} skipped" in added[1].stderr
 
 
 def encrypted() -> bytes:

@@ -49,7 +49,7 @@ def test_what_labels_would_tell_is_said_to_be_missing(texts):
     assert json.loads(run("info", engine, "--json").stdout)["labels"] == "none"
     refused = run("search", engine, "boats", "--min-confidence", "0.5")
     assert refused.exit_code == 2
-    assert "learned without labels, and how likely a hit shares one cannot be told" in refused.stderr
+    assert "learned without labels, so the probability of a shared label is unknown" in refused.stderr
     assert "No quality to expect was measured: it was trained without labels" in " ".join(shown.stdout.split())
     assert run("info", engine, "--report", texts / "r.html").exit_code == 0
     page = (texts / "r.html").read_text(encoding="utf-8")

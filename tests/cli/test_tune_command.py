@@ -58,6 +58,7 @@ def test_train_takes_the_method_and_its_parameters_from_the_file(run, tmp_path):
     assert "--params has parameters of amsh, rlh; say which with --method" in unclear.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_done(run, tmp_path, monkeypatch):
     score, seen = Tuning._score, []
 

@@ -59,6 +59,7 @@ def test_root_from_the_environment_and_the_working_folder(tmp_path, monkeypatch)
         load_dataset("mirflickr25k", text="de")
 
 
+@pytest.mark.slow
 def test_circulating_files_are_read_together(tmp_path):
     folder = tmp_path / "nuswide10"
     folder.mkdir()

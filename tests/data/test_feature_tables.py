@@ -55,6 +55,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.slow
 def test_numbered_columns(tmp_path, name):
     WRITERS[name](numbered(), tmp_path / name)
     assert holds_features(tmp_path / name)

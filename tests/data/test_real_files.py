@@ -10,6 +10,7 @@ from modalhash.data import load_dataset, read, with_split
 from shared_data import shared_data
 
 
+@pytest.mark.slow
 def test_wiki_reads_alike_from_every_file():
     folder = shared_data("wiki")
     npz, v73, v5 = (read(folder / name) for name in ("wiki.npz", "wiki-v73.mat", "wiki-v5.mat"))

@@ -28,6 +28,7 @@ def test_rows_say_what_the_class_says(name):
         assert "re-implementation" in cls.__doc__.lower(), "a reconstruction says so where it is used"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.METHODS)
 def test_the_map_of_the_field_has_every_method(name):
     """Codes, kernel and growth are said of each, and the default kernel is the one that a fit uses."""

@@ -59,6 +59,7 @@ def test_three_sweeps_are_the_authors():
     one_step=st.booleans(),
 )
 @settings(max_examples=50)
+@pytest.mark.slow
 def test_no_step_raises_the_objective(L, seed, features, alpha, mu, gamma, one_step):
     rng = np.random.default_rng(seed)
     L, r = L.astype(float), 5

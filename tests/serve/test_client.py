@@ -331,7 +331,7 @@ def test_shards_of_an_engine(world, tmp_path):
         assert first.search(text="a red ball", k=1)[0].shared_labels
         with pytest.raises(FileExistsError):
             split_engine(first, [tmp_path / "b"])
-        with pytest.raises(ValueError, match="each once"):
+        with pytest.raises(ValueError, match="distinct folders"):
             split_engine(first, [tmp_path / "c", tmp_path / "c"])
         saved = b"\x89PNG" + bytes(8)
         (first.path / "media").mkdir()

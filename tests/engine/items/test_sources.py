@@ -116,7 +116,7 @@ UNSTORABLE = {
         "extra cannot be written",
     ),
     "too many digits": (f'{{"id": "x", "text": "a ball", "n": {"7" * 5000}}}', "not JSON"),
-    "nested": (f'{{"id": "x", "text": "a ball", "n": {"[" * 500}{"]" * 500}}}', "more than 100 lists"),
+    "nested": (f'{{"id": "x", "text": "a ball", "n": {"[" * 500}{"]" * 500}}}', "more than 100 nested lists"),
     "data that is no data": (r'{"id": "x", "data": 1000000000000, "labels": ["red"]}', "data is int"),
 }
 

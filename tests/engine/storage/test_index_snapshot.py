@@ -365,6 +365,7 @@ def clusters(monkeypatch):
     monkeypatch.setattr("modalhash.index.clusters.ShellTables.pays", True)
 
 
+@pytest.mark.slow
 def test_an_index_with_clusters_answers_as_any_other_also_after_changes(world, tmp_path, clusters):
     Engine.train(world / "items.csv", tmp_path / "engine", n_bits=48).close()
     with Engine.open(tmp_path / "engine") as engine:
