@@ -270,7 +270,7 @@ def test_confidence_at_the_command_line(tmp_path):
     assert likely
     assert all(hit["confidence"] >= 0.8 for hit in likely)
     unknown = json.loads(run("search", engine, "xyzzy", "--want", "image", "-k", "3", "--json").stdout)
-    assert [unknown["known"], unknown["message"].partition(":")[0]] == [0, "None of these words is known"]
+    assert [unknown["known"], unknown["message"].partition(",")[0]] == [0, "None of these words is known"]
     assert all(hit["weak"] for hit in unknown["hits"])
     said = run("search", engine, "xyzzy", "--want", "image", "-k", "3").output
     assert said.startswith("xyzzy: None of these words is known"), "before the hits"
