@@ -50,7 +50,7 @@ test: $(TESTABLE)  ## run the fast tests, in about five minutes
 	$(PYTEST)
 
 test-all: $(READY) test  ## run the fast tests, then those marked slow
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not campaign"
 
 freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
 	$(BIN)/python tests/freeze.py

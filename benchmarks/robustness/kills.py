@@ -287,7 +287,7 @@ def save_picture(path: Path, number: int) -> None:
 
 def compute_once() -> None:
     """Let trainings of this process compute once for the items they have; nothing of that touches the disk."""
-    for name in ("choose_encoders", "_encode_all", "_fit", "learn_vectors", "learn_confidence"):
+    for name in ("choose_encoders", "_encode_all", "_fit", "_learn_vectors", "_learn_confidence"):
         setattr(training, name, remembered(getattr(training, name)))
 
 
