@@ -22,6 +22,7 @@ done
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 def test_bash_completes_commands_and_options(tmp_path):
     program = tmp_path / "modalhash"

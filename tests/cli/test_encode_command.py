@@ -54,6 +54,7 @@ def test_encode_then_add(world):
     assert "and 1 more:" in twice.stderr
 
 
+@pytest.mark.slow
 def test_problems_are_shown_and_the_exit_code_says_so(world, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "broken.jpg").write_bytes(b"no picture")

@@ -46,6 +46,7 @@ def test_help_has_examples(command):
     assert f"modalhash {command} " in shown.output
 
 
+@pytest.mark.slow
 def test_words_find_pictures(engine):
     done = run("search", engine, "a red ball", "--want", "image", "-k", "3")
     rows = [line.split("\t") for line in done.stdout.splitlines()]

@@ -97,6 +97,7 @@ def added(request, engine, tmp_path_factory):
     return source, run("add", engine, source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture(added, name):
     source, done = added

@@ -32,6 +32,7 @@ def engine(world, tmp_path):
     return tmp_path / "engine"
 
 
+@pytest.mark.slow
 def test_a_backup_is_restored(engine, tmp_path):
     done = run("backup", engine, tmp_path / "engine.tar.gz")
     assert done.exit_code == 0

@@ -62,6 +62,7 @@ def test_sync_says_what_it_did(place):
     assert ends == [(1, 1)]  # what changed nothing is no change
 
 
+@pytest.mark.slow
 def test_an_unmounted_disk_drops_nothing(place):
     (place / "photos").rename(place / "away")
     done = run("sync", place / "engine", place / "photos")

@@ -117,6 +117,7 @@ def pool():
         yield processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_processes_give_what_threads_give(rng, pool, dtype):
     X = rng.normal(size=(300, 12))

@@ -25,6 +25,7 @@ def data(cache):
     return load_dataset("openmoji")
 
 
+@pytest.mark.slow
 def test_counts(data):
     assert data.sizes == {"image": 1914, "text": 1914}
     assert len(data.class_names) == 107

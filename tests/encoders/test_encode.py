@@ -115,6 +115,7 @@ def test_faults_of_the_encoder_are_not_blamed_on_items(monkeypatch):
         encode_items(Numbers(), ["1", "2"], batch_size=1, workers=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_processes_give_the_same(monkeypatch, strict):
     monkeypatch.setattr("modalhash.encoders.encode.PROCESSES_FROM", 1)

@@ -90,6 +90,7 @@ def test_mistakes_are_named(dataset, folder, tmp_path):
         encode_dataset(other, "image", get_encoder("image"), files=archive)
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_every_command_reads(dataset, folder, tmp_path):
     source, out = write_npz(dataset, tmp_path / "tiny.npz"), tmp_path / "out" / "tiny.npz"
     done = CliRunner().invoke(app, ["datasets", "encode", str(source), str(out), "--files", str(folder)])

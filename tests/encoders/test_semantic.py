@@ -277,6 +277,7 @@ def test_synonyms_and_translations_are_nearer_than_other_things(name, dim):
     np.testing.assert_allclose(encoder.quick_rows(texts), rows, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["use", "e5"])
 def test_a_text_goes_on_behind_a_zero(name):
     encoder = installed(name)

@@ -26,6 +26,7 @@ def shares(hits, *labels):
     return np.mean([set(labels) <= set(hit.labels) for hit in hits])
 
 
+@pytest.mark.slow
 def test_words_find_pictures_and_pictures_find_texts(engine, world):
     hits = engine.search(text="a red ball", want="image", k=5)
     assert {hit.modality for hit in hits} == {"image"}

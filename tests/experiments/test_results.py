@@ -57,6 +57,7 @@ def results(tmp_path, plan):
     return found
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_and_refuses(tmp_path, plan):
     results, cell = Results(tmp_path / "results"), plan.cells[0]
     assert results.read(cell) is None

@@ -42,6 +42,7 @@ def written(report, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_file(written):
     for page in (written / "report.md", written / "more" / "figures.md"):
         text = page.read_text(encoding="utf-8")

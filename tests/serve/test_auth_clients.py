@@ -66,6 +66,7 @@ def test_wrong_tokens_are_counted_in_a_window():
     assert wrong.locked_seconds("a") == 0, "a new window"
 
 
+@pytest.mark.slow
 def test_an_address_that_guesses_is_not_listened_to(make_client):
     client = make_client(token=TOKEN, limits={"wrong_tokens": 3}, trusted_proxies=("127.0.0.1",))
     right, wrong = ({"Authorization": f"Bearer {token}"} for token in (TOKEN, "wrong"))

@@ -118,6 +118,7 @@ def replying(status, content):
     return answering(reply)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     [
@@ -185,6 +186,7 @@ def test_a_label_that_one_service_has_is_no_error_of_the_others(world, urls):
             client.search()
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_answer(world, urls):
     """It is stopped, so that the connection is made and nothing comes."""
     engine, served = world

@@ -22,6 +22,7 @@ def upload(client, data, **fields):
     return client.post("/search", files={"image": ("x.png", data, "image/png")}, data=fields)
 
 
+@pytest.mark.slow
 def test_near_duplicates_of_better_hits_are_left_out(engine, client):
     engine.add([{"id": f"copy {number}", "text": "a purple elephant in the red corner"} for number in range(9)])
     query = {"text": "a purple elephant in the red corner", "want": "text", "k": 5}

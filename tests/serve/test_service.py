@@ -41,6 +41,7 @@ def wait_for(condition):
     return False
 
 
+@pytest.mark.slow
 def test_searches_follow_to_the_new_engine(make_client, engine, other):
     client = make_client()
     assert client.post("/search", json={"text": "a red ball"}).json()["n_bits"] == 32

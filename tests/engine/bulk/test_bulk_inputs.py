@@ -148,6 +148,7 @@ def test_paths_inside(tmp_path):
     assert location("memory://") == "memory://"
 
 
+@pytest.mark.slow
 def test_files_outside_are_rows_with_a_problem(engine, world, tmp_path):
     pytest.importorskip("pyarrow")
     folder = tmp_path / "list"

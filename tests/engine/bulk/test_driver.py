@@ -40,6 +40,7 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_one_row_per_input(coded, source):
     rows = rows_of(coded)
     assert len(rows) == 83

@@ -127,6 +127,7 @@ def test_a_tar_that_is_cut_off_or_none(tmp_path):
     assert problem.reason.startswith("not a tar")
 
 
+@pytest.mark.slow
 def test_tars_encode_as_their_files_do(engine, world, tmp_path):
     pytest.importorskip("pyarrow")
     photos = [world / "photos" / f"{n}.png" for n in range(70)[:60]]

@@ -69,6 +69,7 @@ def paths(engine):
     return [str(engine.path_of(record)) for record in engine.items() if record.uri is not None]
 
 
+@pytest.mark.slow
 def test_an_engine_and_its_photos_are_moved_together(mine, tmp_path):
     with Engine.open(mine / "engine") as engine:
         stored = sorted(record.uri for record in engine.items() if record.id in ("photos/1.png", "more.zip/red/0.png"))

@@ -59,6 +59,7 @@ def test_words_in_pictures_are_found_and_outlive_retraining(world, tmp_path):
             assert found(again, "pharmacy", k=1)[0].id == "photos/2.png"
 
 
+@pytest.mark.slow
 def test_added_and_synced_pictures_are_read(engine, world, tmp_path):
     photos = tmp_path / "new"
     photos.mkdir()

@@ -29,6 +29,7 @@ def codes_of(engine, source, **options):
     return [problem.code for problem in problems]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code"),
     [

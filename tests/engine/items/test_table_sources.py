@@ -30,6 +30,7 @@ def found_labels(engine):
     return {hit.labels[0] for hit in engine.search(text="a red ball rolls", want="text", k=3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convert", [lambda frame: frame, pl.from_pandas, datasets.Dataset.from_pandas])
 def test_training_on_a_frame(world, tmp_path, convert):
     source = convert(texts_of(world).reset_index(drop=True))

@@ -160,6 +160,7 @@ def test_a_quality_near_chance_is_said_with_what_to_do(quality, chance, near):
     assert near_chance({"reason": "too few"}) is None
 
 
+@pytest.mark.slow
 def test_why_there_is_no_number_is_said(engine):
     """The little world has sixty pictures and sixty texts."""
     reason = "60 labelled image items are too few to hold some out for measuring; about 100 of each modality are"

@@ -71,6 +71,7 @@ def test_a_page_of_an_engine_with_few_items_says_what_it_cannot_tell(engine):
     assert any(source.startswith("data:image/jpeg") for source in pictures)
 
 
+@pytest.mark.slow
 def test_what_items_say_is_shown_and_does_not_run(engine):
     engine.add([{"id": HOSTILE, "text": f"a red ball {HOSTILE}", "labels": [HOSTILE]}])
     engine.config["expected"] = {"examples": [

@@ -104,6 +104,7 @@ def test_copies_of_an_item_are_on_one_side():
     assert len(held.held_out["image"]) + len(held.learned["image"]) == 200
 
 
+@pytest.mark.slow
 def test_known_words_are_believed(sure):
     batch = sure.prepare(text=["a red ball", "a blue box in the corner"])
     assert batch.known_share.tolist() == [1.0, 1.0]
@@ -166,6 +167,7 @@ def test_confidence_does_not_depend_on_how_hits_are_ordered(sure):
     assert all(found[0].items() <= other.items() for other in found[1:])
 
 
+@pytest.mark.slow
 def test_in_a_small_engine_there_is_none(engine):
     assert engine.confidence is None
     assert all(hit.confidence is None and not hit.weak for hit in engine.search(text="a red ball"))

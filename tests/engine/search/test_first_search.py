@@ -121,6 +121,7 @@ def test_without_any_cache_folder_kernels_work_and_a_warning_says_what_to_do(unw
     assert found.stderr.count("RuntimeWarning") == 1
 
 
+@pytest.mark.slow
 def test_warm_up_answers_as_before(folder):
     with Engine.open(folder, read_only=True) as engine:
         before = engine.search(text="red", k=5)

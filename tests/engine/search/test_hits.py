@@ -98,6 +98,7 @@ def test_matching_items(many):
     assert sum(len(store.matching(kind)) for kind in kinds) == 500
 
 
+@pytest.mark.slow
 def test_filters_of_the_engine(engine):
     engine.add([{"id": f"new {n}", "text": f"a green ball {n}", "labels": ["rare", "green"]} for n in range(3)])
     everything = engine.search(text="a red box", k=500, hybrid=False)

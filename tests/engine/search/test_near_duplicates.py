@@ -120,6 +120,7 @@ def keys(group):
     return [item.id for item in group.items]
 
 
+@pytest.mark.slow
 def test_a_copied_file_is_exact_and_a_smaller_one_near(engine, world, tmp_path):
     image = pytest.importorskip("PIL.Image")
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")

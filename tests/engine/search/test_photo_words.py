@@ -49,6 +49,7 @@ def none(world):
         yield opened
 
 
+@pytest.mark.slow
 def test_pictures_alone_can_be_searched_by_words(engine):
     assert engine.modalities == ("image",)
     assert engine.reads == {"image": "image", "text": "text"}

@@ -29,6 +29,7 @@ def read(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_files_are_read_once(tmp_path, files, read):
     keeper = PrintKeeper(tmp_path)
     first = keeper.prints(files)

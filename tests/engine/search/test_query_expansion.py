@@ -95,6 +95,7 @@ def test_of_many_texts_the_best_are_taken(store):
     assert expand_query(asked("boat"), store, N).vector[3] == 0
 
 
+@pytest.mark.slow
 def test_a_word_finds_pictures_through_texts(engine):
     """A word that the encoder has never seen stands in texts that it knows otherwise."""
     label = next(record.labels for record in engine.items() if record.modality == "image")

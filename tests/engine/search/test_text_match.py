@@ -47,6 +47,7 @@ def test_a_dinosaur_is_found_by_its_name(engine):
     assert search(engine, "dinosaur") == search(engine, "dinosaur", hybrid=False)
 
 
+@pytest.mark.slow
 def test_where_no_text_has_the_words_those_of_like_meaning_are_searched_for(engine, monkeypatch):
     encoder = engine.encoders["text"]
     monkeypatch.setattr(encoder, "in_known_words", lambda texts: ["dinosaur"] * len(texts), raising=False)

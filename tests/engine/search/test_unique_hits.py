@@ -55,6 +55,7 @@ def test_a_limit_within_a_radius_is_kept():
     assert ids(hits) == ["0", "2", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"refine": False}, {"hybrid": False}, {"radius": 16}, {"where": "year > 1"}])
 def test_copies_of_a_text_are_found_once(engine, options):
     engine.add([{"id": f"copy {number}", "text": CAPTION, "year": 5} for number in range(30)])

@@ -22,6 +22,7 @@ def contents(engine):
     return [(record.key, record.code, record.text, record.extra, record.refinement) for record in engine.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["engine.tar", "engine.tar.gz"])
 def test_a_backup_of_an_engine_in_use_is_restored_as_it_was(engine, tmp_path, name):
     engine.add([{"id": "gif", "data": ONE_PIXEL_GIF, "place": "Graz"}], keep=True)

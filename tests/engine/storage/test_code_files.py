@@ -27,6 +27,7 @@ def write(engine, tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_rows_become_items(engine, write):
     bad = Item("image", "bad", uri="/x.jpg", line=7, source="a.csv")
     file = write([*rows(3), CodeRow(bad, bad.problem(ProblemCode.MISSING_FILE, "no such file"))])

@@ -69,6 +69,7 @@ def uses_snapshot(engine):
     return engine._ranker.vectors.mapped
 
 
+@pytest.mark.slow
 def test_an_engine_opens_from_its_snapshot_without_reading_items(folder, tmp_path, monkeypatch):
     expected = without_snapshot(folder, tmp_path)
 

@@ -25,6 +25,7 @@ def record_of(engine, id, modality="image"):
     return engine.store.get(id, modality=modality)
 
 
+@pytest.mark.slow
 def test_a_label_set_that_was_trained_with_has_its_code_at_once_for_everybody(engine):
     item, peers = images(engine, "red", "circle")[0], images(engine, "blue", "square")
     before = engine.labels()

@@ -32,6 +32,7 @@ def put(source, target):
         shutil.copytree(source, fresh, dirs_exist_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["add", "remove", "add between"])
 def test_a_change_to_an_engine_that_was_replaced_is_not_acknowledged(engine, other, change, monkeypatch):
     if change == "add between":  # replaced after the item was encoded, before it is stored

@@ -32,6 +32,7 @@ def flip(path, at):
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_sound_engine(folder):
     assert verify_engine(folder) == verify_engine(folder, repair=True) == []
 

@@ -269,6 +269,7 @@ def test_given_features_cannot_be_learned_from_again(tmp_path):
         assert "neither a text nor a file" in problems[0].reason
 
 
+@pytest.mark.slow
 def test_a_read_only_engine_is_not_retrained(engine):
     with Engine.open(engine.path, read_only=True) as reader, pytest.raises(EngineError, match="read-only"):
         reader.retrain()
