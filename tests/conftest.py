@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 
@@ -41,7 +42,9 @@ def few_steps(monkeypatch):
 
 
 SLOW = 2.0
-"""Seconds from which a test has to be marked slow."""
+"""Seconds of an idle core from which a test has to be marked slow."""
+LOOP = 0.07
+"""Seconds that an idle core needs for :func:`_loop`."""
 
 
 def _processor_seconds() -> float:
@@ -49,14 +52,28 @@ def _processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
+def _loop() -> float:
+    """Return the seconds that a fixed piece of work takes now."""
+    begin = time.perf_counter()
+    sum(number * number for number in range(2_000_000))
+    return time.perf_counter() - begin
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Fail a test that is slow and not marked so, unless it had to compile a kernel for the first time."""
-    wall, processor = time.perf_counter(), _processor_seconds()
+    """Fail a test that is slow and not marked so, unless it compiled a kernel or imported a library for the first time.
+
+    Seconds are divided by how much longer than on an idle core a fixed piece of work takes right after the test,
+    because machines differ and are shared.
+    """
+    wall, processor, n_modules = time.perf_counter(), _processor_seconds(), len(sys.modules)
     with install_recorder("numba:compile") as compiled:
         result = yield
     # the first is too high on a busy machine, the second if a process ends that earlier tests used
     seconds = min(time.perf_counter() - wall, _processor_seconds() - processor)
-    if seconds > SLOW and not compiled.buffer and not any(map(item.get_closest_marker, ("slow", "campaign"))):
+    if seconds <= SLOW or any(map(item.get_closest_marker, ("slow", "campaign"))):
+        return result
+    seconds /= max(1.0, _loop() / LOOP)
+    if seconds > SLOW and not compiled.buffer and len(sys.modules) < n_modules + 200:
         pytest.fail(f"took {seconds:.1f} s; a test over {SLOW:g} s has to be marked slow")
     return result
