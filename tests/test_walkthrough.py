@@ -33,7 +33,7 @@ MASKS = [
     (r"\b\d[\d,.]* (s|min|h)\b", "N s"),
     (r"\b\d[\d,.]* (MB|GB|bytes)\b", "N MB"),
     (r"here \d[\d,]*", "here N"),
-    (r"by chance [\d.]+", "by chance N"),  # which items are held out depends on the last bits of their features
+    (r"(mAP|by chance) [\d.]+", r"\1 N"),  # which items are held out depends on the last bits of their features
     (r"\d+ codes", "N codes"),
     (r"/\d+\.png", "/N.png"),
     (r"\b\d+ (image|text) (photos|texts)", r"N \1 \2"),  # the distance of a hit
