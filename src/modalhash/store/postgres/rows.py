@@ -1,13 +1,12 @@
-"""PostgreSQL's binary ``COPY``: rows of items as bytes on input, arrays of fixed width on output.
+"""Rows of PostgreSQL's binary ``COPY`` as structured arrays.
 
-A row is the number of its fields and, for each, its length and its bytes; a length of −1 is NULL. Writing these bytes
-directly is several times as fast as adapting each value.
+A row is the number of its fields and, for each, its length and its bytes. Where all columns have a fixed width, numpy
+reads the rows without a Python object for each value.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,46 +15,6 @@ from modalhash.core.typing import Array
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
-TEXT, INTEGER = 25, 23
-"""PostgreSQL's type ids of array elements."""
-_CHUNK_ROWS = 500
-_NULL = b"\xff\xff\xff\xff"
-_length = struct.Struct(">i").pack
-
-
-def write_rows(connection: Any, table: str, columns: Sequence[str], rows: Iterable[bytes]) -> None:
-    """Append rows, given as their joined fields, to a table."""
-    with connection.cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT binary)") as copy:
-        start, chunk = struct.pack(">h", len(columns)), [HEADER]
-        for one in rows:
-            chunk += (start, one)
-            if len(chunk) > 2 * _CHUNK_ROWS:
-                copy.write(b"".join(chunk))
-                chunk.clear()
-        copy.write(b"".join((*chunk, TRAILER)))
-
-
-def field(value: bytes | str | None) -> bytes:
-    """Return a field of bytes, text or JSON."""
-    if value is None:
-        return _NULL
-    data = value if isinstance(value, bytes) else value.encode()
-    return _length(len(data)) + data
-
-
-def bigint(value: int) -> bytes:
-    return struct.pack(">iq", 8, value)
-
-
-def integer(value: int) -> bytes:
-    return struct.pack(">ii", 4, value)
-
-
-def array(values: Sequence[bytes], kind: int) -> bytes:
-    """Return an array field whose elements have the type ``kind``."""
-    head = struct.pack(">iii", 1 if values else 0, 0, kind)
-    size = struct.pack(">ii", len(values), 1) if values else b""
-    return field(b"".join((head, size, *map(field, values))))
 
 
 def read_rows(connection: Any, sql: str, values: Sequence[Any], columns: Sequence[tuple[str, int]]) -> Array:

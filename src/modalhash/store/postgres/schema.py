@@ -62,23 +62,24 @@ item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, 
 item.refinement
 """
 FROM = "FROM item JOIN modality ON modality.number = item.modality"
-COPIED = (
-    "number",
-    "modality",
-    "id",
-    "code",
-    "kind",
-    "text",
-    "uri",
-    "labels",
-    "integer_labels",
-    "folded_labels",
-    "extra",
-    "refinement",
-    "checksum",
-    "searched",
-    "n_words",
-)
+COPIED = {
+    "number": "int8",
+    "modality": "int4",
+    "id": "text",
+    "code": "bytea",
+    "kind": "text",
+    "text": "text",
+    "uri": "text",
+    "labels": "text[]",
+    "integer_labels": "int4[]",
+    "folded_labels": "text[]",
+    "extra": "text",  # JSON as text, whose binary form is the same
+    "refinement": "bytea",
+    "checksum": "int8",
+    "searched": "text",
+    "n_words": "int4",
+}
+"""Columns of an item that are written by COPY, with their types."""
 NUMBERS = """
 SELECT modality.name, item.id, item.number FROM unnest(%s::text[], %s::text[]) AS wanted (modality, id)
 JOIN modality ON modality.name = wanted.modality JOIN item ON item.id = wanted.id AND item.modality = modality.number

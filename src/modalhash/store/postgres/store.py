@@ -26,17 +26,7 @@ from modalhash.core.validation import check_choice, check_int
 from modalhash.store.filters import Filter
 from modalhash.store.postgres.conditions import NEWEST, condition, values_of
 from modalhash.store.postgres.connection import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
-from modalhash.store.postgres.rows import (
-    INTEGER,
-    TEXT,
-    array,
-    bigint,
-    field,
-    integer,
-    integers,
-    read_rows,
-    write_rows,
-)
+from modalhash.store.postgres.rows import integers, read_rows
 from modalhash.store.postgres.schema import COLUMNS, COPIED, CREATE, FORMAT, FROM, KEYS, NUMBERS, PADDED_REFINEMENT
 from modalhash.store.postgres.words import find_items, searched_words
 from modalhash.store.records import (
@@ -365,16 +355,13 @@ class PostgresStore:
         """Insert items from row id ``first`` on, in the caller's transaction; return their row ids."""
         modalities = _modality_numbers(connection, dict.fromkeys(record.modality for record in batch))
         words = 0
-
-        def rows() -> Iterator[bytes]:
-            nonlocal words
+        with connection.cursor().copy(f"COPY item ({', '.join(COPIED)}) FROM STDIN (FORMAT binary)") as copy:
+            copy.set_types(list(COPIED.values()))
             for number, record in enumerate(batch, first):
                 modality = modalities[record.modality]
                 derived = _Derived.of(record, modality, self._fields)
                 words += derived.n_words
-                yield _to_row(number, record, modality, derived)
-
-        write_rows(connection, "item", COPIED, rows())
+                copy.write_row(_to_row(number, record, modality, derived))
         _count_labels(connection, Counter(name for record in batch for name in set(map(str, record.labels))), 1)
         connection.execute(
             "UPDATE counter SET items = items + %s, items_there = items_there + %s, words = words + %s",
@@ -622,22 +609,17 @@ class _Labels(NamedTuple):
 
     json: str | None
     names: list[str]
+    integers: list[int] | None
+    """Positions of the labels that are integers."""
     folded: list[str]
-    fields: tuple[bytes, bytes, bytes]
-    """Names, positions of integers, and folded names, in the format of a binary COPY."""
 
 
 @lru_cache(4096)  # many items have the same labels
 def _labels(labels: tuple[str | int, ...]) -> _Labels:
     names = [str(label) for label in labels]
-    folded = [name.casefold() for name in names]
-    whole = [place.to_bytes(4, "big") for place, label in enumerate(labels) if not isinstance(label, str)]
-    fields = (
-        array([name.encode() for name in names], TEXT),
-        array(whole, INTEGER) if whole else field(None),
-        array([name.encode() for name in folded], TEXT),
-    )
-    return _Labels(to_json(list(labels)) if labels else None, names, folded, fields)
+    integers = [position for position, label in enumerate(labels) if not isinstance(label, str)]
+    json = to_json(list(labels)) if labels else None
+    return _Labels(json, names, integers or None, [name.casefold() for name in names])
 
 
 class _Derived(NamedTuple):
@@ -656,24 +638,25 @@ class _Derived(NamedTuple):
         return cls(extra, checksum, *searched_words(record, fields))
 
 
-def _to_row(number: int, record: Record, modality: int, derived: _Derived) -> bytes:
-    """Return the columns of ``COPIED`` in the format of a binary COPY."""
-    return b"".join(
-        (
-            bigint(number),
-            integer(modality),
-            field(record.id),
-            field(bytes(record.code)),
-            field(record.kind),
-            field(record.text),
-            field(record.uri),
-            *_labels(tuple(record.labels)).fields,
-            field(derived.extra),
-            field(record.refinement),
-            bigint(derived.checksum),
-            field(derived.searched),
-            integer(derived.n_words),
-        )
+def _to_row(number: int, record: Record, modality: int, derived: _Derived) -> tuple[Any, ...]:
+    """Return the columns of ``COPIED``."""
+    labels = _labels(tuple(record.labels))
+    return (
+        number,
+        modality,
+        record.id,
+        bytes(record.code),
+        record.kind,
+        record.text,
+        record.uri,
+        labels.names,
+        labels.integers,
+        labels.folded,
+        derived.extra,
+        record.refinement,
+        derived.checksum,
+        derived.searched,
+        derived.n_words,
     )
 
 
