@@ -7,9 +7,10 @@ transaction, and only if it does not answer, the outcome is reported as unknown.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, Full, LifoQueue
 from typing import Any, NoReturn, TypeVar
 from zlib import crc32
 
@@ -67,8 +68,7 @@ class Connections:
         self.schema, self.name = schema, f"{shown_url(url)} (schema {schema})"
         self._secrets = _secrets(url)
         self._read_only = read_only
-        self._idle: list[Any] = []
-        self._lock = threading.Lock()
+        self._idle: LifoQueue[Any] = LifoQueue(MAX_IDLE)
         self._closed = False
         with self.translated():
             given = self._psycopg.conninfo.conninfo_to_dict(url)
@@ -77,34 +77,25 @@ class Connections:
 
     def close(self) -> None:
         """Close all idle connections; others are closed when they are returned."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
         self._close_idle()
 
-    def read(self, work: Callable[[Any], Value], *, again: bool = True) -> Value:
+    def read(self, work: Callable[[Any], Value]) -> Value:
         """Return the result of ``work``, which is called again on a new connection if the first is lost."""
         connection = self._take()
-        try:
-            return work(connection)
-        except self._psycopg.Error as error:
-            if not self._is_lost(connection, error):
-                self.roll_back(connection)
-                self._raise(error)
-            connection.close()
+        with self.translated():
+            try:
+                return self._run(work, connection)
+            except self._psycopg.Error:
+                if not connection.closed:
+                    raise
             self._close_idle()  # they are probably lost too
-            if not again:
-                self._raise(error)
-        except BaseException:
-            self.roll_back(connection)
-            raise
-        finally:
-            self._give_back(connection)
-        return self.read(work, again=False)
+            return self._run(work, self._take())
 
     def change(self, work: Callable[[Any], Value]) -> Value:
         """Return the result of ``work``, which runs in one atomic transaction."""
-        connection = self._begin()
-        try:
+
+        def change(connection: Any) -> Value:
             result = work(connection)
             transaction = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()[0]
             try:
@@ -122,11 +113,9 @@ class Connections:
                 if not committed:
                     raise
             return result
-        except self._psycopg.Error as error:
-            self._raise(error)
-        finally:
-            self.roll_back(connection)
-            self._give_back(connection)
+
+        with self.translated():
+            return self._run(change, self._begin())
 
     def connect(self, *, schema: bool = True) -> Any:
         """Return a new connection, which the caller closes; without ``schema``, the schema need not exist."""
@@ -152,39 +141,49 @@ class Connections:
     # -- private
 
     def _take(self) -> Any:
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.name}: the store is closed")
-            if self._idle:
-                return self._idle.pop()
-        return self.connect()
+        if self._closed:
+            raise StoreError(f"{self.name}: the store is closed")
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            return self.connect()
+
+    def _run(self, work: Callable[[Any], Value], connection: Any) -> Value:
+        """Return the result of ``work``; afterwards the connection is idle again, or closed if it is lost."""
+        try:
+            return work(connection)
+        except self._psycopg.Error as error:
+            if self._is_lost(connection, error):
+                connection.close()
+            raise
+        finally:
+            self.roll_back(connection)
+            self._give_back(connection)
 
     def _give_back(self, connection: Any) -> None:
         if connection.closed:
             return
-        with self._lock:
-            if not self._closed and len(self._idle) < MAX_IDLE:
-                self._idle.append(connection)
-                return
-        connection.close()
+        try:
+            self._idle.put_nowait(connection)
+        except Full:
+            connection.close()
+        if self._closed:
+            self._close_idle()
 
     def _close_idle(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        with suppress(Empty):
+            while True:
+                self._idle.get_nowait().close()
 
     def _begin(self) -> Any:
         """Return a connection in a transaction; an idle connection that was lost is replaced."""
         connection = self._take()
         try:
             connection.execute("BEGIN")
-            return connection
         except self._psycopg.Error:
             connection.close()
             self._close_idle()
-        connection = self.connect()
-        with self.translated():
+            connection = self.connect()
             connection.execute("BEGIN")
         return connection
 
@@ -215,8 +214,13 @@ class Connections:
         except self._psycopg.Error:
             connection.close()
 
-    def translated(self) -> _Translation:
-        return _Translation(self)
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise errors of PostgreSQL as those of the store."""
+        try:
+            yield
+        except self._psycopg.Error as error:
+            self._raise(error)
 
     def _raise(self, error: Any) -> NoReturn:
         """Raise an error of PostgreSQL as a StoreError with advice and without passwords."""
@@ -246,20 +250,6 @@ class Connections:
                 f"{self.name} cannot be reached, or the connection was lost ({reason}). Nothing was changed; try again"
             ) from None
         raise StoreError(f"{self.name}: {reason}") from None
-
-
-class _Translation:
-    """Context manager that raises errors of PostgreSQL as those of the store."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, self._connections._psycopg.Error):
-            self._connections._raise(error)
 
 
 def lock_key(schema: str) -> int:
