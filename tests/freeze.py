@@ -108,10 +108,10 @@ def _option(option: Any) -> str:
 def http_api(engine: Path) -> list[str]:
     """Return the operations and schemas of the OpenAPI document, without its texts."""
     from modalhash import Engine
-    from modalhash.serve import Settings, make_app
+    from modalhash.serve import Settings, make_app, openapi
 
     with Engine.open(engine) as opened:
-        document = make_app(opened, Settings(writable=True)).openapi()
+        document = openapi.document(make_app(opened, Settings(writable=True)).routes, opened.modalities)
     lines = []
     for path, operations in sorted(document["paths"].items()):
         for method, operation in sorted(operations.items()):

@@ -11,7 +11,7 @@ FROZEN = freeze.frozen()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    pytest.importorskip("fastapi", reason="the HTTP API needs the extra serve")
+    pytest.importorskip("starlette", reason="the HTTP API needs the extra serve")
     folder = tmp_path_factory.mktemp("frozen")
     freeze.train_small_engine(folder)
     return folder

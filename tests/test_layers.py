@@ -119,9 +119,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "client errors monitoring",
         "auth media",
         "limits worker_state",
-        "http schemas searcher",
-        "service",
-        "routes routes_items",
+        "schemas searcher",
+        "openapi service",
+        "http routes routes_items",
         "app",
         "server",
         "workers",
@@ -270,7 +270,7 @@ def test_importing_loads_nothing_heavy():
         "h5py",
         "matplotlib",
         "PIL",
-        "fastapi",
+        "starlette",
         "uvicorn",
     }
     assert not loaded_by("from modalhash import AMSH") & {"numba", "h5py", "matplotlib", "typer"}

@@ -17,7 +17,7 @@ import pytest
 for package in ("nbclient", "nbformat", "ipykernel"):
     pytest.importorskip(package, reason=f"{package} is not installed (extra test-all)")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra 'plot')")
-pytest.importorskip("fastapi", reason="fastapi is not installed (extra 'serve')")
+pytest.importorskip("starlette", reason="starlette is not installed (extra 'serve')")
 
 import nbformat  # noqa: E402
 

@@ -19,7 +19,7 @@ from little_world import make_world
 from modalhash.cli import app
 from modalhash.core.imports import install_line
 
-for package in ("fastapi", "uvicorn", "python_multipart"):
+for package in ("starlette", "uvicorn", "python_multipart"):
     pytest.importorskip(package, reason=f"{package} is not installed (extra serve)")
 
 
@@ -119,7 +119,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(engine, options, message):
 
 
 def test_a_missing_extra_is_named(engine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.setitem(sys.modules, "starlette", None)
     monkeypatch.setattr(modalhash, "serve", import_module("modalhash.serve"))  # restored with the modules below
     for name in [name for name in sys.modules if name.startswith("modalhash.serve")]:
         monkeypatch.delitem(sys.modules, name)

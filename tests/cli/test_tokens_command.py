@@ -9,7 +9,7 @@ from little_world import make_world
 from modalhash.cli import app
 from modalhash.engine import AuditLog, command_line_user
 
-pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
+pytest.importorskip("starlette", reason="starlette is not installed (extra serve)")
 
 
 def run(*arguments):

@@ -10,7 +10,7 @@ import pytest
 
 from modalhash.core import bit_kernels as kernels
 
-HEAVY = {"numpy", "scipy", "sklearn", "numba", "h5py", "matplotlib", "PIL", "fastapi"}
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "h5py", "matplotlib", "PIL", "starlette"}
 
 
 def loaded_by(code: str) -> set[str]:

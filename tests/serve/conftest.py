@@ -13,7 +13,7 @@ import pytest
 
 from little_world import make_world
 
-for package in ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools", "httpx"):
+for package in ("starlette", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools", "httpx"):
     pytest.importorskip(package, reason=f"{package} is not installed (extras serve, test)")
 
 BASE = "http://127.0.0.1"

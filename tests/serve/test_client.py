@@ -22,7 +22,7 @@ from modalhash.engine import split_engine
 from modalhash.index import ShardError
 from modalhash.serve.client import ServiceError, ShardedClient, merge_hits
 
-for package in ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools"):
+for package in ("starlette", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools"):
     pytest.importorskip(package, reason=f"{package} is not installed (extra serve)")
 
 N_SHARDS = 3

@@ -7,7 +7,17 @@ from typing import Any
 
 import lazy_loader
 
-_REQUIRED = ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools", "httptools", "orjson")
+_REQUIRED = (
+    "starlette",
+    "pydantic",
+    "uvicorn",
+    "python_multipart",
+    "PIL",
+    "prometheus_client",
+    "cachetools",
+    "httptools",
+    "orjson",
+)
 
 _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -9,10 +9,9 @@ from math import ceil
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableError, StoreUncertainError
@@ -81,12 +80,11 @@ def unknown_item_error(error: KeyError | ValueError) -> HTTPError:
     return HTTPError(422, str(error).replace("modality=…", "'modality'"))
 
 
-def field_error(error: ValidationError | RequestValidationError) -> HTTPError:
+def field_error(error: ValidationError) -> HTTPError:
     """Return the error that names each invalid field."""
     messages = []
     for detail in error.errors()[:5]:
-        parts = detail["loc"][isinstance(error, RequestValidationError) :]  # FastAPI puts "query" or "path" before
-        field = ".".join(map(str, parts))[:100]
+        field = ".".join(map(str, detail["loc"]))[:100]
         message = str(detail["msg"]).removeprefix("Value error, ")
         messages.append(f"{field}: {message}" if field else message)
     return HTTPError(422, "; ".join(messages))
@@ -111,17 +109,8 @@ def response_to(error: Exception) -> Response | None:
     return None
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Return errors raised by FastAPI as JSON; others propagate to the caller of the app."""
-
-    async def on_routing(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        message = ROUTING_ERRORS.get(error.status_code, str(error.detail))
-        return HTTPError(error.status_code, message, error.headers).response()
-
-    async def on_fields(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError | ValidationError)
-        return field_error(error).response()
-
-    app.add_exception_handler(HTTPException, on_routing)
-    app.add_exception_handler(RequestValidationError, on_fields)
+async def routing_error(request: Request, error: Exception) -> Response:
+    """Return the response to an error of Starlette's router."""
+    assert isinstance(error, HTTPException)
+    message = ROUTING_ERRORS.get(error.status_code, str(error.detail))
+    return HTTPError(error.status_code, message, error.headers).response()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, TrustedProxies, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.limits import Settings
-from modalhash.serve.monitoring import Metrics, log_exception, log_request
+from modalhash.serve.monitoring import log_exception, log_request
+from modalhash.serve.service import Service
 from modalhash.serve.worker_state import ProcessState
 
 POLICY = (
@@ -201,18 +202,14 @@ def _without_port(host: str) -> str:
 
 
 class RequestMiddleware:
-    """ASGI middleware that gives each request exactly one response and one line in the log.
+    """ASGI middleware that gives each request exactly one response and one line in the log."""
 
-    ``make_place`` drops the slowest upload to free a slot, and returns whether it did.
-    """
-
-    def __init__(
-        self, app: ASGIApp, *, settings: Settings, metrics: Metrics, seat: ProcessState, make_place: Callable[[], bool]
-    ) -> None:
-        self.app, self.metrics, self._seat, self._make_place = app, metrics, seat, make_place
-        self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
-        self._proxies = TrustedProxies(settings.trusted_proxies)
-        self._by_address = seat.tally("requests")
+    def __init__(self, app: ASGIApp, service: Service, access: AccessControl) -> None:
+        self.app, self.metrics, self._seat, self._access = app, service.metrics, service.seat, access
+        self._make_place = service.body_budget.drop_slowest
+        self._limits, self._quiet = service.limits, service.settings.quiet
+        self._proxies = TrustedProxies(service.settings.trusted_proxies)
+        self._by_address = service.seat.tally("requests")
         self._all_in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Query, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from modalhash.engine import SearchOptions
@@ -16,28 +16,19 @@ from modalhash.serve.errors import HTTPError, json_response
 from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.media import check_picture
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
-from modalhash.serve.schemas import error_responses, request_body
+from modalhash.serve.openapi import Operation
 from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchResult, TextQuery
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
 """Fields of the query item that the response repeats."""
-DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
 READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")
 """Labels that are words, not numbers or codes."""
 MAX_LISTED_LABELS = 200
-N_AUDIT_LINES, MAX_AUDIT_LINES = 100, 1000
 
 
-def add_search_routes(app: FastAPI, service: Service) -> None:
-    @app.post(
-        "/search",
-        response_model=schemas.SearchResponse,
-        responses=error_responses(404, 408, 413, 415, 422),
-        openapi_extra=request_body(schemas.SearchByPicture, schemas.SearchByText, schemas.SearchByItem),
-        tags=["search"],
-    )
+def search_operations(service: Service) -> list[Operation]:
     async def search(request: Request) -> Response:
         """Find the nearest items to a text or to an item (JSON), or to a picture (form)."""
         start = time.perf_counter()
@@ -74,6 +65,19 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
                 "hits": [schemas.hit_json(hit) for hit in hits or ()],
             }
         )
+
+    return [
+        Operation(
+            "POST",
+            "/search",
+            search,
+            schemas.SearchResponse,
+            tag="search",
+            errors=(404, 408, 413, 415),
+            json=(schemas.SearchByText, schemas.SearchByItem),
+            form=schemas.SearchByPicture,
+        ),
+    ]
 
 
 def _is_checked(options: SearchOptions) -> bool:
@@ -122,39 +126,35 @@ async def _begin(
     return {"kind": "image"}, SearchResult(await service.in_thread("pictures", encode_picture))
 
 
-def add_state_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
+def state_operations(service: Service) -> list[Operation]:
     async def engine(request: Request) -> Response:
         """Return facts about the engine: items by modality, codes, limits, examples."""
-        duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
         writable = service.settings.writable and client_of(request.scope).role >= Role.write
-        return json_response(await service.in_thread("items", _engine_info, service, duplicates, writable))
+        return json_response(await service.in_thread("items", _engine_info, service, writable))
 
-    @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         """Return whether the service is alive; no token is needed."""
         return json_response({"status": "ok"})
 
-    @app.get(
-        "/metrics",
-        response_class=Response,
-        responses={**error_responses(), 200: {"description": "Metrics.", "content": {"text/plain": {}}}},
-        tags=["state"],
-    )
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Return metrics in Prometheus's text format."""
         sizes = await service.in_thread("items", service.engine.sizes)
         return Response(service.metrics.text(sizes), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
-    @app.get("/audit", response_model=schemas.AuditResponse, responses=error_responses(), tags=["state"])
-    async def audit(
-        limit: Annotated[int, Query(ge=1, le=MAX_AUDIT_LINES, description="The number of lines.")] = N_AUDIT_LINES,
-    ) -> Response:
+    async def audit(request: Request) -> Response:
         """Return the last lines of the audit log. Needs a token with the role admin."""
-        return json_response({"lines": await service.in_thread("items", service.audit.tail, limit)})
+        asked = schemas.AuditParameters.of(request)
+        return json_response({"lines": await service.in_thread("items", service.audit.tail, asked.limit)})
+
+    return [
+        Operation("GET", "/engine", engine, schemas.EngineInfo, tag="state"),
+        Operation("GET", "/healthz", health, schemas.Health, tag="state"),
+        Operation("GET", "/metrics", metrics, ("text/plain",), tag="state"),
+        Operation("GET", "/audit", audit, schemas.AuditResponse, tag="state", parameters=schemas.AuditParameters),
+    ]
 
 
-def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str, Any]:
+def _engine_info(service: Service, writable: bool) -> dict[str, Any]:
     engine, limits = service.engine, service.limits
     engine.refresh()
     labels = list(engine.labels())
@@ -177,7 +177,7 @@ def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str
             for name in schemas.SearchFields.model_fields
             if name != "min_confidence" or engine.confidence is not None
         ],
-        "duplicates": duplicates,
+        "duplicates": True,
         "writable": writable,
         "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from modalhash.core.archives import ArchiveMember
@@ -14,20 +14,13 @@ from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id
 from modalhash.serve import schemas
 from modalhash.serve.auth import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
-from modalhash.serve.limits import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS, MAX_HITS
+from modalhash.serve.limits import MAX_DUPLICATE_ITEMS
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
-from modalhash.serve.schemas import error_responses, json_body, request_body
+from modalhash.serve.openapi import Operation
 from modalhash.serve.service import Service
 from modalhash.store import Comparison, Filter, FilterError, Record, all_of
 
-ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
-ItemModality = Annotated[schemas.Name | None, Query(description="Needed if the id is in several modalities.")]
-N_ITEMS = 50
-MAX_VALUES = 100
 CACHE = {"Cache-Control": "private, max-age=300"}
-PICTURES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The picture.", "content": {kind: {} for kind in dict.fromkeys(CONTENT_TYPES.values())}}
-}
 READ_ONLY = "this service only searches; start it with --writable to add, relabel and remove items"
 
 
@@ -46,48 +39,33 @@ class AnyText(Convertor[str]):
 register_url_convertor("any", AnyText())
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/items", response_model=schemas.ItemsResponse, responses=error_responses(), tags=["items"])
-    async def items(
-        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
-        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_HITS, description="The number of items.")] = N_ITEMS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of items to skip.")] = 0,
-    ) -> Response:
+def item_operations(service: Service) -> list[Operation]:
+    async def items(request: Request) -> Response:
         """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
-        return json_response(await service.in_thread("items", _newest, service, modality, where, limit, offset))
+        asked = schemas.ItemsParameters.of(request)
+        return json_response(await service.in_thread("items", _newest, service, asked))
 
-    @app.get("/values", response_model=schemas.ValuesResponse, responses=error_responses(), tags=["items"])
-    async def values(
-        field: Annotated[schemas.Name, Query(description="A field that items were added with, such as `camera`.")],
-        limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="The number of values.")] = MAX_VALUES,
-    ) -> Response:
+    async def values(request: Request) -> Response:
         """Return the number of items for each value of a field, most frequent first."""
-        return json_response(await service.in_thread("items", _values, service, field, limit))
+        asked = schemas.ValuesParameters.of(request)
+        return json_response(await service.in_thread("items", _values, service, asked))
 
-    @app.get("/items/{id:any}", response_model=schemas.Item, responses=error_responses(404), tags=["items"])
-    async def item(id: ItemId, modality: ItemModality = None) -> Response:
+    async def item(request: Request) -> Response:
         """Return one item."""
-        record = await service.in_thread("items", _find, service, id, modality)
+        asked = schemas.ItemParameters.of(request)
+        record = await service.in_thread("items", _find, service, asked)
         return json_response(schemas.item_json(Hit.from_record(record, 0)))
 
-    @app.get(
-        "/media/{id:any}", response_class=Response, responses={**error_responses(404, 415), **PICTURES}, tags=["items"]
-    )
-    async def media(
-        request: Request,
-        id: ItemId,
-        modality: ItemModality = None,
-        size: Annotated[int | None, Query(ge=16, le=1024, description="Longest side of a thumbnail.")] = None,
-    ) -> Response:
+    async def media(request: Request) -> Response:
         """Return the picture of an item, or a thumbnail with sides of at most `size` pixels."""
-        record = await service.in_thread("items", _find, service, id, modality)
+        asked = schemas.MediaParameters.of(request)
+        record = await service.in_thread("items", _find, service, asked)
         path = service.engine.path_of(record)
         if path is None:
-            raise HTTPError(404, f"the item {id!r} has no picture")
+            raise HTTPError(404, f"the item {asked.id!r} has no picture")
         try:
-            if size is not None:
-                thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, size)
+            if asked.size is not None:
+                thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, asked.size)
                 return Response(thumbnail.data, media_type=thumbnail.content_type, headers=CACHE)
             if isinstance(path, ArchiveMember):
                 data, content_type = await service.in_thread("pictures", read_member, path)
@@ -101,14 +79,25 @@ def add_routes(app: FastAPI, service: Service) -> None:
         ]
         return FileResponse(path, media_type=content_type, stat_result=status, headers=CACHE)
 
-    @app.post(
-        "/items",
-        status_code=201,
-        response_model=schemas.AddResponse,
-        responses=error_responses(408, 409, 413, 415, 507),
-        openapi_extra=request_body(schemas.NewPicture, schemas.NewText),
-        tags=["items"],
-    )
+    return [
+        Operation("GET", "/items", items, schemas.ItemsResponse, tag="items", parameters=schemas.ItemsParameters),
+        Operation("GET", "/values", values, schemas.ValuesResponse, tag="items", parameters=schemas.ValuesParameters),
+        Operation(
+            "GET", "/items/{id:any}", item, schemas.Item, tag="items", errors=(404,), parameters=schemas.ItemParameters
+        ),
+        Operation(
+            "GET",
+            "/media/{id:any}",
+            media,
+            tuple(dict.fromkeys(CONTENT_TYPES.values())),
+            tag="items",
+            errors=(404, 415),
+            parameters=schemas.MediaParameters,
+        ),
+    ]
+
+
+def change_operations(service: Service) -> list[Operation]:
     async def add(request: Request) -> Response:
         """Add a text (JSON) or a picture (form), encoded by its content. The picture is stored with the engine."""
         _check_writable(service)
@@ -117,15 +106,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body, file = await reader.read(request, schemas.NewItemBody)
             return json_response(await service.in_thread("changes", _add_item, service, client, body, file), 201)
 
-    @app.patch(
-        "/items/{id:any}",
-        response_model=schemas.RelabelResponse,
-        responses=error_responses(404, 408, 413, 415, 507),
-        openapi_extra=json_body(schemas.NewLabels),
-        tags=["items"],
-    )
-    async def relabel(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
+    async def relabel(request: Request) -> Response:
         """Replace the labels of an item, in one modality or in all; a learned code is updated."""
+        asked = schemas.ItemParameters.of(request)
         _check_writable(service)
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
@@ -133,18 +116,69 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if file is not None:
                 raise HTTPError(422, "got a picture; expected labels alone, as JSON")
             return json_response(
-                await service.in_thread("changes", _relabel_item, service, client, id, modality, list(body.labels))
+                await service.in_thread("changes", _relabel_item, service, client, asked, list(body.labels))
             )
 
-    @app.delete(
-        "/items/{id:any}", response_model=schemas.RemoveResponse, responses=error_responses(404, 507), tags=["items"]
-    )
-    async def remove(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
+    async def remove(request: Request) -> Response:
         """Remove an item, in one modality or in all."""
+        asked = schemas.ItemParameters.of(request)
         _check_writable(service)
-        return json_response(
-            await service.in_thread("changes", _remove_item, service, client_of(request.scope), id, modality)
-        )
+        return json_response(await service.in_thread("changes", _remove_item, service, client_of(request.scope), asked))
+
+    return [
+        Operation(
+            "POST",
+            "/items",
+            add,
+            schemas.AddResponse,
+            tag="items",
+            status=201,
+            errors=(408, 409, 413, 415, 507),
+            json=(schemas.NewText,),
+            form=schemas.NewPicture,
+        ),
+        Operation(
+            "PATCH",
+            "/items/{id:any}",
+            relabel,
+            schemas.RelabelResponse,
+            tag="items",
+            errors=(404, 408, 413, 415, 507),
+            parameters=schemas.ItemParameters,
+            json=(schemas.NewLabels,),
+        ),
+        Operation(
+            "DELETE",
+            "/items/{id:any}",
+            remove,
+            schemas.RemoveResponse,
+            tag="items",
+            errors=(404, 507),
+            parameters=schemas.ItemParameters,
+        ),
+    ]
+
+
+def duplicate_operations(service: Service) -> list[Operation]:
+    async def duplicates(request: Request) -> Response:
+        """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
+
+        The first request after a change compares all items. In a large engine it may time out with status 503; the
+        work continues, and a later request returns the result.
+        """
+        asked = schemas.DuplicatesParameters.of(request)
+        return json_response(await service.in_thread("duplicates", _find_duplicates, service, asked))
+
+    return [
+        Operation(
+            "GET",
+            "/duplicates",
+            duplicates,
+            schemas.DuplicatesResponse,
+            tag="items",
+            parameters=schemas.DuplicatesParameters,
+        ),
+    ]
 
 
 def _check_writable(service: Service) -> None:
@@ -162,19 +196,20 @@ def _check_choice(service: Service, modality: str | None, where: str | None = No
         raise HTTPError(422, f"where: {error}") from None
 
 
-def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
-    chosen, store = _check_choice(service, modality, where), service.engine.store
-    own = None if modality is None else Comparison("modality", "=", modality)
+def _newest(service: Service, asked: schemas.ItemsParameters) -> dict[str, Any]:
+    chosen, store = _check_choice(service, asked.modality, asked.where), service.engine.store
+    own = None if asked.modality is None else Comparison("modality", "=", asked.modality)
     numbers = store.newest(all_of(own, chosen))
-    shown = numbers[offset : offset + limit].tolist()
+    end = asked.offset + asked.limit
+    shown = numbers[asked.offset : end].tolist()
     records = store.records(shown)  # without concurrently removed items
     items = [schemas.item_json(Hit.from_record(records[number], 0)) for number in shown if number in records]
-    return {"items": items, "total": len(numbers), "more": offset + limit < len(numbers)}
+    return {"items": items, "total": len(numbers), "more": end < len(numbers)}
 
 
-def _values(service: Service, field: str, limit: int) -> dict[str, Any]:
+def _values(service: Service, asked: schemas.ValuesParameters) -> dict[str, Any]:
     try:
-        return {"values": service.engine.store.values(field, limit=limit)}
+        return {"values": service.engine.store.values(asked.field, limit=asked.limit)}
     except FilterError as error:
         raise HTTPError(422, f"field: {error}") from None
 
@@ -187,10 +222,10 @@ def _looked_for(record: Record) -> str:
     return f"expected {uri.rpartition('/')[2]}" if uri.startswith("/") else f"expected {uri} in the engine's folder"
 
 
-def _find(service: Service, id: str, modality: str | None) -> Record:
-    _check_choice(service, modality)
+def _find(service: Service, asked: schemas.ItemParameters) -> Record:
+    _check_choice(service, asked.modality)
     try:
-        return service.engine.records([id], modality)[0]
+        return service.engine.records([asked.id], asked.modality)[0]
     except (KeyError, ValueError) as error:
         raise unknown_item_error(error) from None
 
@@ -221,8 +256,8 @@ def _store_item(engine: Engine, item: Item) -> None:
     raise HTTPError(422 if what == "text" or unshared else 415, f"{what}: {problems[0].reason}")
 
 
-def _relabel_item(service: Service, client: Client, id: str, modality: str | None, labels: list[str]) -> dict[str, Any]:
-    engine = service.engine
+def _relabel_item(service: Service, client: Client, asked: schemas.ItemParameters, labels: list[str]) -> dict[str, Any]:
+    engine, id, modality = service.engine, asked.id, asked.modality
     _check_choice(service, modality)
     names = engine.modalities if modality is None else (modality,)
     problems: list[Problem] = []
@@ -239,7 +274,8 @@ def _relabel_item(service: Service, client: Client, id: str, modality: str | Non
     return {"relabelled": items, "unknown_labels": list(done.unknown_labels)}
 
 
-def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:
+def _remove_item(service: Service, client: Client, asked: schemas.ItemParameters) -> dict[str, int]:
+    id, modality = asked.id, asked.modality
     _check_choice(service, modality)
     try:
         with service.audit.change("remove", client.audit_fields(), modality=modality, ids=[id]) as result:
@@ -250,37 +286,16 @@ def _remove_item(service: Service, client: Client, id: str, modality: str | None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
 
 
-N_GROUPS = 50
-
-
-def add_duplicate_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
-    async def duplicates(
-        modality: Annotated[schemas.Name | None, Query(description="The modality; all by default.")] = None,
-        where: Annotated[schemas.FilterText | None, Query(description="A filter, as text or as JSON.")] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
-        offset: Annotated[int, Query(ge=0, le=2**31, description="The number of groups to skip.")] = 0,
-    ) -> Response:
-        """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
-
-        The first request after a change compares all items. In a large engine it may time out with status 503; the
-        work continues, and a later request returns the result.
-        """
-        return json_response(
-            await service.in_thread("duplicates", _find_duplicates, service, modality, where, limit, offset)
-        )
-
-
-def _find_duplicates(
-    service: Service, modality: str | None, where: str | None, limit: int, offset: int
-) -> dict[str, Any]:
-    chosen = _check_choice(service, modality, where)
-    groups = service.engine.duplicates(modality=modality, where=chosen, limit=limit + 1, offset=offset)
-    shown = groups[:limit]
+def _find_duplicates(service: Service, asked: schemas.DuplicatesParameters) -> dict[str, Any]:
+    chosen = _check_choice(service, asked.modality, asked.where)
+    groups = service.engine.duplicates(
+        modality=asked.modality, where=chosen, limit=asked.limit + 1, offset=asked.offset
+    )
+    shown = groups[: asked.limit]
     return {
         "groups": [[schemas.hit_json(item) for item in group.items[:MAX_DUPLICATE_ITEMS]] for group in shown],
         "exact": [group.exact for group in shown],
         "sizes": [len(group.items) for group in shown],
-        "more": len(groups) > limit,
+        "more": len(groups) > asked.limit,
         "message": None,
     }

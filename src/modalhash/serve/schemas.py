@@ -1,4 +1,4 @@
-"""Models of requests and responses for the OpenAPI description.
+"""Models of requests and responses; the OpenAPI document is made from them.
 
 Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check that they match the models.
 """
@@ -6,16 +6,22 @@ Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
 
 from modalhash import engine
-from modalhash.serve.limits import MAX_HITS, MAX_ID_LENGTH, MAX_LABELS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH, Settings
+from modalhash.serve.errors import field_error
+from modalhash.serve.limits import (
+    MAX_DUPLICATE_GROUPS,
+    MAX_HITS,
+    MAX_ID_LENGTH,
+    MAX_LABELS,
+    MAX_NAME_LENGTH,
+    MAX_TEXT_LENGTH,
+)
 from modalhash.store import Filter
 
 
@@ -160,6 +166,65 @@ class NewLabels(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     labels: Labels = Field(description="All new labels of the item; an empty list removes its labels.")
+
+
+class Parameters(BaseModel):
+    """Parameters of a path and a query."""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Return the parameters of a request; raise :class:`~modalhash.serve.errors.HTTPError` for wrong ones."""
+        try:
+            return cls.model_validate({**request.query_params, **request.path_params})
+        except ValidationError as error:
+            raise field_error(error) from None
+
+
+class ItemParameters(Parameters):
+    """An item."""
+
+    id: Id = Field(description="The id, percent-encoded.")
+    modality: Name | None = Field(None, description="Needed if the id is in several modalities.")
+
+
+class MediaParameters(ItemParameters):
+    """A picture or its thumbnail."""
+
+    size: int | None = Field(None, ge=16, le=1024, description="Longest side of a thumbnail.")
+
+
+class ChoiceParameters(Parameters):
+    """A choice of items."""
+
+    modality: Name | None = Field(None, description="The modality; all by default.")
+    where: FilterText | None = Field(None, description="A filter, as text or as JSON.")
+
+
+class ItemsParameters(ChoiceParameters):
+    """A part of a list of items."""
+
+    limit: int = Field(50, ge=1, le=MAX_HITS, description="The number of items.")
+    offset: int = Field(0, ge=0, le=2**31, description="The number of items to skip.")
+
+
+class DuplicatesParameters(ChoiceParameters):
+    """A part of a list of groups."""
+
+    limit: int = Field(50, ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")
+    offset: int = Field(0, ge=0, le=2**31, description="The number of groups to skip.")
+
+
+class ValuesParameters(Parameters):
+    """A field, and how many of its values."""
+
+    field: Name = Field(description="A field that items were added with, such as `camera`.")
+    limit: int = Field(100, ge=1, le=100, description="The number of values.")
+
+
+class AuditParameters(Parameters):
+    """A part of the audit log."""
+
+    limit: int = Field(100, ge=1, le=1000, description="The number of lines.")
 
 
 class Item(BaseModel):
@@ -383,89 +448,3 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
     if hit.weak:
         fields["weak"] = True
     return fields
-
-
-ERRORS = {
-    400: "Not a valid HTTP request.",
-    401: "The token is missing or wrong.",
-    403: "Not allowed: another site or host name, insufficient role of the token, or a read-only service.",
-    404: "No such item, or its file is missing.",
-    408: "The body did not arrive in time.",
-    409: "An item with this id exists.",
-    413: "Too many bytes or pixels.",
-    415: "The content type or the format of the picture is not supported.",
-    422: "A field is wrong.",
-    429: "Too many requests from one address; see Retry-After.",
-    431: "The request headers are too large.",
-    500: "An internal error; see the number of the request in the service's log.",
-    503: "Too busy; see Retry-After.",
-    507: "The disk of the service is full.",
-}
-COMMON_ERRORS = (400, 401, 403, 422, 429, 431, 503)
-
-
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a route, including those of every route."""
-    return {status: {"model": Error, "description": ERRORS[status]} for status in sorted({*COMMON_ERRORS, *statuses})}
-
-
-def request_body(form: type[BaseModel], *json: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body that is a form with a picture, or JSON of one of several models."""
-    schemas = [_inline_schema(model) for model in json]
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": schemas[0] if len(schemas) == 1 else {"oneOf": schemas}},
-                "multipart/form-data": {"schema": _inline_schema(form)},
-            },
-        }
-    }
-
-
-def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inline_schema(model)}}}}
-
-
-def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Settings) -> None:
-    """Add the token and the engine's modalities to the OpenAPI description; rebuild it if the modalities change."""
-    described: list[str] = []
-
-    def openapi() -> dict[str, Any]:
-        names = list(modalities())
-        if app.openapi_schema is None or names != described:
-            schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            for operation in (operation for path in schema["paths"].values() for operation in path.values()):
-                _name_modalities(operation, names)
-            if settings.needs_token:
-                schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-                schema["security"] = [{"token": []}]
-            app.openapi_schema, described[:] = schema, names
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _name_modalities(operation: dict[str, Any], names: list[str]) -> None:
-    """List the engine's modalities as allowed values of parameters and fields."""
-    for parameter in operation.get("parameters", []):
-        if parameter["name"] == "modality":
-            _add_enum(parameter["schema"], names)
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        for schema in content["schema"].get("oneOf", [content["schema"]]):
-            for name in ("modality", "want"):
-                _add_enum(schema["properties"].get(name, {}), names)
-
-
-def _add_enum(field: dict[str, Any], names: list[str]) -> None:
-    for kind in field.get("anyOf", []):
-        if kind.get("type") == "string":
-            kind["enum"] = names
-        elif kind.get("type") == "array":
-            kind["items"]["enum"] = names
-
-
-def _inline_schema(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    assert "$defs" not in schema, f"{model.__name__} has parts, which would have to be among the components"
-    return schema
