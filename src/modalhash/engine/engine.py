@@ -186,7 +186,8 @@ class Engine:
         self._revision: Revision | None = None
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
-        self._modality_numbers: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+        """Group of the index of each modality."""
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
@@ -765,11 +766,8 @@ class Engine:
 
     def sizes(self) -> dict[str, int]:
         """Return the number of items of each modality at the last search, without reading the store."""
-        groups = self.index.groups
-        if not groups.keys() <= set(self._modality_numbers.values()):
-            self._modality_numbers = self.store.modalities()
-        numbers = self._modality_numbers
-        return {name: groups.get(numbers.get(name, -1), 0) for name in self.modalities}
+        sizes = self.index.groups
+        return {name: sizes.get(self._groups.get(name, -1), 0) for name in self.modalities}
 
     def search(
         self,
@@ -1026,6 +1024,8 @@ class Engine:
 
     def _take_in_changes(self) -> None:
         self._revision = refresh(self.index, self.store, self._revision)
+        if not self.index.groups.keys() <= set(self._groups.values()):  # never change, but may be new
+            self._groups = self.store.modalities()
         self._ranker.refresh(self.store, self._revision)
 
     def _forget_snapshot(self, error: SnapshotError) -> None:
@@ -1055,12 +1055,3 @@ class Engine:
         if self.read_only:
             raise EngineError(f"{self.path} is opened read-only; items cannot be added or removed")
         self._generation.check()
-
-    def _groups(self, want: Sequence[str] | None) -> list[int] | None:
-        if want is None:
-            return None
-        names = tuple(want)
-        if not self._modality_numbers.keys() >= set(names):  # numbers never change, but there may be new ones
-            self._modality_numbers = self.store.modalities()
-        numbers = self._modality_numbers
-        return [numbers[name] for name in names if name in numbers]

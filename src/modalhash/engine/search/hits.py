@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +51,8 @@ _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True
 _FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
 """The same for hits of another modality, which their meaning found."""
 
-Groups = Callable[[tuple[str, ...] | None], list[int] | None]
-"""Return the groups of the index for names of modalities; None for all."""
+Groups = Mapping[str, int]
+"""Group of the index of each modality."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,6 @@ def search_requests(
     """Return the hits of each request, ordered by its options."""
     if any(request.words is not None for request in requests):
         return _answer_with_words(requests, index, store, groups, ranker, judge)
-    groups = cache(groups)  # reads the store
     if ranker is not None:
         n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
         requests = [expand_query(request, store, n_posterior) for request in requests]
@@ -290,6 +288,10 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
     return hits
 
 
+def _chosen(want: tuple[str, ...] | None, groups: Groups) -> list[int] | None:
+    return None if want is None else [groups[name] for name in want if name in groups]
+
+
 def _n_fetch(request: SearchRequest) -> int:
     n = request.n_candidates + (request.exclude is not None)
     return OVERFETCH * n if request.filtered else n
@@ -305,9 +307,9 @@ def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Grou
     for (want, radius, n), positions in together.items():
         codes = np.stack([requests[position].code for position in positions])
         if radius is not None:
-            hits = index.search(codes, radius=radius, group=groups(want))
+            hits = index.search(codes, radius=radius, group=_chosen(want, groups))
         else:
-            hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
+            hits = index.search(codes, k=min(n, max(1, len(index))), group=_chosen(want, groups))
         for row, position in enumerate(positions):
             numbers, distances = hits[row]
             request = requests[position]
@@ -341,7 +343,7 @@ def _search_filtered(
     n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
     if n <= MAX_OVERFETCH:
         k = min(n, max(1, len(index)))
-        numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
+        numbers, distances = index.search(request.code[None], k=k, group=_chosen(request.options.want, groups))[0]
         candidates = _Candidates(numbers, distances, len(numbers) >= n)
         passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
         if not candidates.more or len(passed) >= request.n_candidates:
@@ -353,7 +355,7 @@ def _search_matching(request: SearchRequest, index: Index, store: Store, groups:
     """Search only among the items that pass the filter, which is fastest if few do."""
     numbers = store.matching(request.options.filter)
     n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
-    hits = index.search(request.code[None], k=n, ids=numbers, group=groups(request.options.want))
+    hits = index.search(request.code[None], k=n, ids=numbers, group=_chosen(request.options.want, groups))
     ids, distances = hits[0]
     return _with_records(request, _Candidates(ids, distances, False), store.records(ids))
 
@@ -469,9 +471,9 @@ def _shortlists(
     for (want, radius, n), positions in together.items():
         codes = np.stack([requests[position].code for position in positions])
         if radius is not None:
-            hits = index.search(codes, radius=radius, ids=ids, group=groups(want))
+            hits = index.search(codes, radius=radius, ids=ids, group=_chosen(want, groups))
         else:
-            hits = index.shortlist(codes, n, max_hits=MAX_TIES * n, ids=ids, group=groups(want))
+            hits = index.shortlist(codes, n, max_hits=MAX_TIES * n, ids=ids, group=_chosen(want, groups))
         found.update((position, hits[row]) for row, position in enumerate(positions))
     return [found[position] for position in range(len(requests))]
 
@@ -491,14 +493,14 @@ def _order(
     want, vector = request.options.want, pad(request.vector, ranker.vectors.width)
     own = None
     if request.modality is not None and (want is None or request.modality in want):
-        own = next(iter(groups((request.modality,)) or ()), None)
+        own = groups.get(request.modality)
     more = np.empty(0, np.int64)
     if similar and request.options.radius is None:
         if (
             ranker.refinement.word_codes is None or request.modality == TEXT
         ):  # otherwise all items are of the query's modality
             n = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
-            more = ranker.near_in_meaning(vector, None if want is None else groups(want), n)
+            more = ranker.near_in_meaning(vector, _chosen(want, groups), n)
         if own is not None:
             more = np.union1d(more, ranker.similar(vector, own, request.options.k))
     return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
