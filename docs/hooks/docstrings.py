@@ -6,12 +6,15 @@ project often has the description. This extension of griffe rewrites a docstring
 
 - a role becomes a link, if what it names is in the reference, and else code;
 - a formula becomes one that the page renders;
-- ``name : what it is`` becomes a name with a description, so that the type is that of the signature.
+- ``name : what it is`` becomes a name with a description, so that the type is that of the signature;
+- a class whose fields are declared by an ``Option`` has the docstring that is made from them when it is imported.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -34,11 +37,22 @@ class Docstrings(griffe.Extension):
 
 
 def _visit(thing: griffe.Object) -> None:
+    if isinstance(thing, griffe.Class) and "Options" in {base.name for base in thing.mro()}:
+        _document_options(thing)
     if thing.docstring is not None:
         thing.docstring.value = as_markdown(thing.docstring.value, thing)
     for member in thing.members.values():
         if not member.is_alias:
             _visit(member)  # type: ignore[arg-type]
+
+
+def _document_options(thing: griffe.Class) -> None:
+    """Give a class the docstring that it has when it is imported, and its fields their types without the option."""
+    imported = getattr(import_module(thing.module.path), thing.name)
+    thing.docstring = griffe.Docstring(inspect.getdoc(imported) or "", parent=thing)
+    for field in (*thing.attributes.values(), *thing.parameters):
+        if isinstance(field.annotation, griffe.ExprSubscript) and str(field.annotation.left) == "Annotated":
+            field.annotation = field.annotation.slice.elements[0]  # type: ignore[union-attr]
 
 
 def as_markdown(text: str, thing: griffe.Object | None = None) -> str:

@@ -29,7 +29,16 @@ from .search.reliability import (
     reliability_bins as reliability_bins,
     reliability_svg as reliability_svg,
 )
-from .settings import OptionValues as OptionValues, SearchOptions as SearchOptions
+from .settings import (
+    OptionValues as OptionValues,
+    ReadOptionValues as ReadOptionValues,
+    ReadSettings as ReadSettings,
+    RetrainOptionValues as RetrainOptionValues,
+    RetrainOverrides as RetrainOverrides,
+    SearchOptions as SearchOptions,
+    TrainOptionValues as TrainOptionValues,
+    TrainSettings as TrainSettings,
+)
 from .storage.audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
 from .storage.backup import (
     backup_engine as backup_engine,

@@ -24,7 +24,7 @@ from modalhash.engine.bulk.driver import EncodedSource, encode_source
 from modalhash.engine.bulk.inputs import PART_SIZE
 from modalhash.engine.bulk.task import Coder
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector
-from modalhash.engine.items.photos import Reader, reader_of, searching_text
+from modalhash.engine.items.photos import Reader, reader_of
 from modalhash.engine.search.hits import ConfidenceScorer, Hit, search_requests
 from modalhash.engine.search.near_duplicates import (
     DUPLICATE_RADIUS,
@@ -46,7 +46,16 @@ from modalhash.engine.search.query import (
     encode_records,
     the_only_argument,
 )
-from modalhash.engine.settings import OptionValues, RetrainOverrides, SearchOptions
+from modalhash.engine.settings import (
+    OptionValues,
+    ReadOptionValues,
+    ReadSettings,
+    RetrainOptionValues,
+    RetrainOverrides,
+    SearchOptions,
+    TrainOptionValues,
+    TrainSettings,
+)
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import (
@@ -65,10 +74,10 @@ from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCod
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
-from modalhash.engine.training.retrain import retrain_engine
+from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
 from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
-from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
+from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
@@ -247,28 +256,11 @@ class Engine:
         source: Any,
         folder: str | Path,
         *,
-        n_bits: int | str = "auto",
-        encoders: Mapping[str, Any] | None = None,
-        method: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-        labels: str = "given",
-        codes: str = "learned",
-        fields: Mapping[str, str] | None = None,
-        strict: bool = False,
-        workers: int | None = None,
         overwrite: bool = False,
+        strict: bool = False,
         callback: Callback | None = None,
         on_problem: OnProblem | None = None,
-        searched_fields: Sequence[str] = SEARCHED_FIELDS,
-        learn_from: str = "training",
-        store: str | None = None,
-        store_variable: str | None = None,
-        quality: str | None = None,
-        download: bool = False,
-        table: TableFormat | None = None,
-        read_text: bool | Reader = False,
-        exif: bool = True,
+        **settings: Unpack[TrainOptionValues],
     ) -> Self:
         """Learn codes from items, which need not be paired, and store all of them in a new engine.
 
@@ -283,74 +275,19 @@ class Engine:
             set; a pandas or polars frame, or a ``datasets.Dataset``; or dicts such as
             ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
         folder : created atomically
-        n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
-            and 256 bits at which at most 1 % of the training items share a code with items whose labels conflict (see
-            :meth:`info`), or the length with the fewest such items
-        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"hf:MODEL"`` with a folder or a
-            Hugging Face ID, ``"module:Class"`` or an encoder; by default those of ``quality``, and the features
-            themselves for a data set without pictures or texts
-        method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
-            ``"itq"`` without labels
-        random_state : the seed of the training
-        labels : ``"given"`` learns from the labels of items, without names of folders that say nothing (``2019``,
-            ``DCIM``, ``New folder``); ``"folders"`` includes these names; ``"names"`` also labels texts that have no
-            labels by the label names they contain; ``"none"`` learns from features alone, which needs one modality, or
-            encoders that share a space
-        codes : ``"learned"`` gives training items codes made from their labels, ``"hashed"`` codes from features alone,
-            like those of new items
-        fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
-        strict : raise at the first bad item instead of skipping it
-        workers : threads that read pictures
         overwrite : replace an existing engine
+        strict : raise at the first bad item instead of skipping it
         callback : called with the progress
         on_problem : called for every skipped item; without it, there is a warning
-        searched_fields : the fields of the manifest, in addition to texts and ids, in which query words are searched
-        learn_from : ``"training"`` holds items out according to their field ``split``, to measure with them; ``"all"``
-            learns from them too
-        store : ``"sqlite"``, a file in the folder; or a PostgreSQL database (extra ``postgres``), given by its URL, or
-            ``"postgresql"`` for the URL in ``store_variable``. By default that of the replaced engine, else
-            ``"sqlite"``
-        store_variable : the environment variable that has the URL whenever the engine is opened, by default
-            ``MODALHASH_DATABASE_URL``; the folder stores the name of the variable, never the URL
-        quality : the default encoders: ``"best"`` (``efficientnet-lite0`` and ``text+use``, extra ``photos``), the
-            default if it is installed; or ``"fast"`` (``image`` and ``tfidf``, built in)
-        download : fetch a Hugging Face model that is given by its ID and is not on disk
-        table : the encoding, separator or sheet of a table, where the file does not show it
-        read_text : read the text in pictures (extra ``ocr``) into the field ``picture_text``, and search it by words;
-            or a function that takes the path or the bytes of a picture and returns its text
-        exif : read the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` from pictures, unless the
-            manifest has them
+        settings : options by name, e.g. ``n_bits=64, labels="names"``: see :class:`TrainSettings`
         """
+        wanted = TrainSettings(**settings)
         problems = ProblemCollector(on_problem, strict=strict)
-        text_reader = reader_of(read_text)
-        if text_reader is not None and not isinstance(searched_fields, str):
-            searched_fields = searching_text(searched_fields)
-        train_engine(
-            source,
-            Path(folder),
-            n_bits=n_bits,
-            encoders=encoders,
-            method=method,
-            parameters={"random_state": random_state, **(parameters or {})},
-            labels=labels,
-            codes=codes,
-            fields=fields,
-            report=problems,
-            workers=workers,
-            overwrite=overwrite,
-            callback=callback,
-            searched_fields=searched_fields,
-            learn_from=learn_from,
-            store=store,
-            store_variable=store_variable,
-            quality=quality,
-            download=download,
-            table=table,
-            text_reader=text_reader,
-            exif=exif,
-        )
+        with train_engine(source, Path(folder), wanted, overwrite=overwrite, report=problems, callback=callback):
+            pass  # the folder is created at the end of the block
         problems.warn()
-        engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
+        database = wanted.store if wanted.store is not None and "://" in wanted.store else None
+        engine = cls(folder, trust=True, database=database)
         engine.problems = tuple(problems.problems)
         return engine
 
@@ -473,18 +410,16 @@ class Engine:
         self,
         source: Any,
         *,
-        fields: Mapping[str, str] | None = None,
         replace: bool = False,
         keep: bool = False,
         strict: bool = False,
-        workers: int | None = None,
         callback: Callback | None = None,
         on_problem: OnProblem | None = None,
-        table: TableFormat | None = None,
-        read_text: bool | Reader = False,
-        exif: bool = True,
+        **settings: Unpack[ReadOptionValues],
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; parameters as for :meth:`train`.
+
+        ``settings`` say how the source is read: see :class:`ReadSettings`.
 
         Items are stored in atomic batches. An item whose id exists is skipped and reported, or replaces the old one
         with ``replace``. With ``keep``, pictures given as bytes (``{"data": …}``) are saved in the engine's folder, and
@@ -494,7 +429,8 @@ class Engine:
         Parquet files that :meth:`encode_to` wrote are added without encoding; files of another engine are refused.
         """
         self._check_writable()
-        text_reader = reader_of(read_text)
+        wanted = ReadSettings(**settings)
+        text_reader = reader_of(wanted.read_text)
         if text_reader is not None and PICTURE_TEXT not in self.config["searched_fields"]:
             warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
@@ -507,19 +443,19 @@ class Engine:
             self._files,
             problems,
             replace,
-            workers,
+            wanted.workers,
             media_folder=self.path if keep and self.saves_media else None,
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             identity=engine_identity(self.config),
             cache=FeatureCache(self.path),
             every_folder=self.config["labels"] == "folders",
-            exif=exif,
+            exif=wanted.exif,
             note=notes.append,
             check_current=self._generation.check,
             text_reader=text_reader,
         )
         try:
-            added, replaced = ingester.add(source, fields=fields, callback=callback, table=table)
+            added, replaced = ingester.add(source, fields=wanted.fields, callback=callback, table=wanted.table)
         finally:
             self.refresh()
         problems.warn()
@@ -679,17 +615,10 @@ class Engine:
     def retrain(
         self,
         *,
-        n_bits: int | str | None = None,
-        method: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        encoders: Mapping[str, Any] | None = None,
-        labels: str | None = None,
-        codes: str | None = None,
         drop_missing: bool = False,
-        workers: int | None = None,
         callback: Callback | None = None,
         on_problem: OnProblem | None = None,
-        download: bool = False,
+        **changes: Unpack[RetrainOptionValues],
     ) -> Self:
         """Retrain the engine from all its items, replace it, and return the new one.
 
@@ -703,30 +632,22 @@ class Engine:
 
         Parameters
         ----------
-        n_bits, method, parameters, encoders, labels, codes, download : as for :meth:`train`; by default as in the last
-            training, with its seed. Another method starts with its default parameters
         drop_missing : drop items whose text or picture cannot be read; otherwise raise :class:`EngineError` and change
             nothing
-        workers, callback : as for :meth:`train`
+        callback : called with the progress
         on_problem : called for every item that cannot be read; without it, there is a warning
+        changes : options that differ from the last training, e.g. ``n_bits=64, labels="names"``: see
+            :class:`RetrainOverrides`. Another method starts with its default parameters
         """
         self._check_writable()
+        overrides = RetrainOverrides(**changes)
         problems = ProblemCollector(on_problem, strict=False)
-        settings = RetrainOverrides(n_bits, method, parameters or {}, encoders or {}, labels, codes, download)
-        retrain_engine(
-            self.path,
-            self.store,
-            read_parts(self.path, trust=bool(self._options["trust"])),  # its own encoders, because they are fitted
-            self._generation,
-            self._content_of,
-            self._files,
-            settings,
-            report=problems,
-            drop_missing=drop_missing,
-            database=self._options["database"],
-            workers=workers,
-            callback=callback,
+        parts = read_parts(self.path, trust=bool(self._options["trust"]))  # its own encoders, because they are fitted
+        settings = settings_again(parts, overrides, database=self._options["database"])
+        reader = StoredItems(
+            self.store, self._content_of, self._files, problems, drop_missing=drop_missing, workers=settings.workers
         )
+        retrain_engine(self.path, reader, settings, self._generation.check, callback)
         problems.warn()
         engine = self.reopen()
         engine.problems = tuple(problems.problems)

@@ -1,14 +1,304 @@
-"""Option values of the engine: what a search returns, and what a retraining changes."""
+"""Option values of the engine: how it reads and learns, what a retraining changes, and what a search returns.
+
+An option is declared once, as a field with an :class:`Option`: its documentation, the check of its value and its option
+on the command line are made from that. The command line imports this module, so it imports nothing that takes long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict, get_type_hints
 
-from modalhash.core.validation import check_choice, check_int
-from modalhash.store import KINDS, Comparison, Filter, all_of
+from modalhash.data import TableFormat
+from modalhash.store import KINDS, SEARCHED_FIELDS, Comparison, Filter, all_of
+
+
+@dataclass(frozen=True)
+class Option:
+    """Describe an option, the values it takes, and how it is given on the command line.
+
+    Parameters
+    ----------
+    help : what it means, with code in double backquotes
+    by_default : what happens without it, if the default value does not say so
+    choices : the texts it takes
+    at_least : the smallest integer it takes
+    flag : the name on the command line, if not that of the field; empty if the command line does not have it
+    metavar : the value in the help of the command line
+    json : whether the command line reads the values of a mapping as JSON
+    check : whether ``modalhash check`` has it too
+    """
+
+    help: str
+    by_default: str = ""
+    choices: tuple[str, ...] = ()
+    at_least: int | None = None
+    flag: str | None = None
+    metavar: str | None = None
+    json: bool = False
+    check: bool = True
+
+    @property
+    def description(self) -> str:
+        return f"{self.help} By default, {self.by_default}." if self.by_default else self.help
+
+    def checked(self, value: Any, name: str) -> Any:
+        """Return a valid value; raise ValueError or TypeError for others."""
+        from modalhash.core.validation import check_choice, check_int
+
+        if self.at_least is None:
+            return check_choice(value, name, self.choices) if self.choices else value
+        if isinstance(value, str) and value in self.choices:
+            return value
+        try:
+            return check_int(value, name, at_least=self.at_least)
+        except (TypeError, ValueError) as error:
+            if not self.choices:
+                raise
+            kind = ValueError if isinstance(value, str) else type(error)
+            choices = ", ".join(map(repr, self.choices))
+            raise kind(f"{name} is {value!r}; expected {choices} or an integer ≥ {self.at_least}") from None
+
+
+class Options:
+    """Base of option values: documents and checks the fields that are declared by an :class:`Option`.
+
+    A subclass made with ``like=Other`` has the options of another with the same names. What a value of None means there
+    may differ: ``by_default``.
+    """
+
+    options: ClassVar[dict[str, Option]] = {}
+    """By field, those of a class before those of its base."""
+
+    def __init_subclass__(cls, *, like: type[Options] | None = None, by_default: str = "") -> None:
+        declared = {} if like is None else dict(like.options)
+        if by_default:
+            unset = [name for name in declared if vars(cls).get(name, ...) is None]
+            declared |= {name: replace(declared[name], by_default=by_default) for name in unset}
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            for one in getattr(hint, "__metadata__", ()):
+                if isinstance(one, Option):
+                    declared[name] = one
+        names = dict.fromkeys(name for one in cls.__mro__ for name in inspect.get_annotations(one))
+        cls.options = {name: declared[name] for name in names if name in declared}
+        entries = [f"{name} : {option.description}" for name, option in cls.options.items()]
+        lines = [textwrap.fill(entry, 100, subsequent_indent="    ") for entry in entries]
+        cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Parameters", "-" * 10, *lines])
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.name in self.options and not (value is None and field.default is None):
+                object.__setattr__(self, field.name, self.options[field.name].checked(value, field.name))
+
+
+Workers = Annotated[int | None, Option("Threads that read pictures.", by_default="one per core", at_least=1)]
+
+
+class ReadOptionValues(TypedDict, total=False):
+    """The options of reading as keyword arguments; see :class:`ReadSettings`."""
+
+    fields: Mapping[str, str] | None
+    table: TableFormat | None
+    exif: bool
+    read_text: bool | Callable[[Any], str]
+    workers: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings(Options):
+    """How sources are read, for training and for adding."""
+
+    fields: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Names of the manifest's fields, e.g. ``text=caption`` or ``image=file``.",
+            flag="field",
+            metavar="ROLE=FIELD",
+        ),
+    ] = None
+    table: Annotated[
+        TableFormat | None,
+        Option("Encoding, separator or sheet of a table, where the file does not show it.", flag=""),
+    ] = None
+    exif: Annotated[
+        bool,
+        Option(
+            "Read the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` from the EXIF data of "
+            "photos, unless the manifest has them.",
+            check=False,
+        ),
+    ] = True
+    read_text: Annotated[
+        bool | Callable[[Any], str],
+        Option(
+            "Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each), as the field ``picture_text``. In "
+            "Python, also a function that takes the path or the bytes of a picture and returns its text.",
+            check=False,
+        ),
+    ] = False
+    workers: Workers = None
+
+
+class TrainOptionValues(ReadOptionValues, total=False):
+    """The options of a training as keyword arguments; see :class:`TrainSettings`."""
+
+    n_bits: int | str
+    method: str | None
+    parameters: Mapping[str, Any] | None
+    encoders: Mapping[str, Any] | None
+    quality: str | None
+    download: bool
+    labels: str
+    codes: str
+    learn_from: str
+    store: str | None
+    store_variable: str | None
+    random_state: int
+    searched_fields: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(ReadSettings):
+    """How an engine is trained: from which labels, with which encoders and method, and where its items are stored."""
+
+    n_bits: Annotated[
+        int | str,
+        Option(
+            "Length of the codes in bits, below the number of items of every modality. ``auto`` is the first of 32, "
+            "64, 128 and 256 at which at most 1 % of the items share a code with items whose labels conflict, or the "
+            "one with the fewest such items.",
+            choices=("auto",),
+            at_least=1,
+            flag="bits",
+        ),
+    ] = "auto"
+    method: Annotated[
+        str | None,
+        Option(
+            "Method of learning: see ``modalhash methods``, or ``mymodule:Class``.",
+            by_default="rlh; itq without labels",
+        ),
+    ] = None
+    parameters: Annotated[
+        Mapping[str, Any] | None,
+        Option("Parameters of the method, e.g. ``ridge=1``.", flag="param", metavar="NAME=VALUE", json=True),
+    ] = None
+    encoders: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "Encoders by modality. For texts: ``text=tfidf`` (word counts), ``hashing``, ``use``, ``text+use``, "
+            "``e5``, ``text+e5`` (these know synonyms and languages; e5 needs the extra 'semantic', use that or "
+            "'photos'), ``minilm``, ``hf:MODEL``. For pictures: ``image=image``, ``efficientnet-lite0`` (extra "
+            "'photos'), ``hf:MODEL``. Your own: ``text=mymodule:Class`` or, in Python, an encoder. MODEL is a folder "
+            "or a Hugging Face ID (CLIP, SigLIP, DINOv2).",
+            by_default="as set by the quality; the features themselves for a data set without pictures or texts",
+            flag="encoder",
+            metavar="MODALITY=ENCODER",
+        ),
+    ] = None
+    quality: Annotated[
+        str | None,
+        Option(
+            "Default encoders. ``best`` (extra 'photos'): efficientnet-lite0, about 90 photos per second and core, and "
+            "text+use. ``fast``: built in, about 800 photos per second and core; words do not find unlabelled photos.",
+            by_default="best if installed",
+            choices=("fast", "best"),
+        ),
+    ] = None
+    download: Annotated[bool, Option("Download a model given as ``hf:ID`` if it is not on this machine.")] = False
+    labels: Annotated[
+        str,
+        Option(
+            "Labels to learn from: those ``given``; also all names of ``folders``, even 2019, DCIM or New folder; for "
+            "texts without labels, also those whose ``names`` they contain; or ``none``, to learn from features alone, "
+            "which needs one modality or encoders that share a space.",
+            choices=("given", "folders", "names", "none"),
+        ),
+    ] = "given"
+    codes: Annotated[
+        str,
+        Option(
+            "Codes of the training items: ``learned`` from their labels, or ``hashed`` from features alone, like those "
+            "of new items.",
+            choices=("learned", "hashed"),
+            check=False,
+        ),
+    ] = "learned"
+    learn_from: Annotated[
+        str,
+        Option(
+            "Items to learn from: ``training`` holds items out by their field ``split``, to measure quality with them; "
+            "``all`` learns from them too.",
+            choices=("training", "all"),
+        ),
+    ] = "training"
+    store: Annotated[
+        str | None,
+        Option(
+            "Where items are stored: ``sqlite``, a file in the folder; ``postgresql`` (extra 'postgres'), the database "
+            "in the variable; or the URL of a database.",
+            by_default="as in the replaced engine, else sqlite",
+            metavar="STORE",
+            check=False,
+        ),
+    ] = None
+    store_variable: Annotated[
+        str | None,
+        Option(
+            "Environment variable with the URL of the database, whenever the engine is opened. The folder has its "
+            "name, never the URL.",
+            by_default="MODALHASH_DATABASE_URL",
+            metavar="NAME",
+            check=False,
+        ),
+    ] = None
+    random_state: Annotated[int, Option("Seed of the training.", flag="seed", check=False)] = 0
+    searched_fields: Annotated[
+        Sequence[str],
+        Option("Fields of items, in addition to texts and ids, in which words of queries are searched.", flag=""),
+    ] = SEARCHED_FIELDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.searched_fields, str) or not all(isinstance(name, str) for name in self.searched_fields):
+            raise TypeError(f"searched_fields is {self.searched_fields!r}; expected names of fields, e.g. ['title']")
+
+    @property
+    def method_parameters(self) -> dict[str, Any]:
+        """The parameters of the method, with the seed."""
+        return {"random_state": self.random_state, **(self.parameters or {})}
+
+
+class RetrainOptionValues(TypedDict, total=False):
+    """The options that a retraining may change, as keyword arguments; see :class:`TrainSettings`."""
+
+    n_bits: int | str | None
+    method: str | None
+    parameters: Mapping[str, Any] | None
+    encoders: Mapping[str, Any] | None
+    download: bool
+    labels: str | None
+    codes: str | None
+    workers: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainOverrides(Options, like=TrainSettings, by_default="unchanged"):
+    """What a retraining changes."""
+
+    n_bits: int | str | None = None
+    method: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    encoders: Mapping[str, Any] | None = None
+    download: bool = False
+    labels: str | None = None
+    codes: str | None = None
+    workers: Workers = None
 
 
 class OptionValues(TypedDict, total=False):
@@ -69,6 +359,8 @@ class SearchOptions:
     unique: bool = False
 
     def __post_init__(self) -> None:
+        from modalhash.core.validation import check_choice, check_int
+
         if self.want is not None:
             object.__setattr__(self, "want", (self.want,) if isinstance(self.want, str) else tuple(self.want))
         object.__setattr__(self, "labels", (self.labels,) if isinstance(self.labels, str) else tuple(self.labels))
@@ -94,16 +386,3 @@ class SearchOptions:
             *(Comparison("label", "=", label) for label in self.labels),
             None if self.kind is None else Comparison("kind", "=", self.kind),
         )
-
-
-@dataclass(frozen=True)
-class RetrainOverrides:
-    """Overrides for retraining. None keeps the value of the last training."""
-
-    n_bits: int | str | None = None
-    method: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    encoders: Mapping[str, Any] = field(default_factory=dict)
-    labels: str | None = None
-    codes: str | None = None
-    download: bool = False

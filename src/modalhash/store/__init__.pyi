@@ -1,4 +1,7 @@
 from .filters import (
+    KINDS as KINDS,
+    PICTURE_TEXT as PICTURE_TEXT,
+    SEARCHED_FIELDS as SEARCHED_FIELDS,
     And as And,
     Comparison as Comparison,
     Filter as Filter,
@@ -10,10 +13,7 @@ from .filters import (
 )
 from .postgres.store import PostgresStore as PostgresStore, drop_schema as drop_schema
 from .records import (
-    KINDS as KINDS,
     MAX_REFINEMENT as MAX_REFINEMENT,
-    PICTURE_TEXT as PICTURE_TEXT,
-    SEARCHED_FIELDS as SEARCHED_FIELDS,
     Key as Key,
     Record as Record,
     Revision as Revision,

@@ -20,6 +20,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+KINDS = ("learned", "hashed")
+"""Origin of a code: labels in training, or features alone."""
+PICTURE_TEXT = "picture_text"
+"""Field of ``extra`` with the text recognized in a picture."""
+SEARCHED_FIELDS = ("title", "caption", "description", PICTURE_TEXT)
+"""Default fields of ``extra`` whose words are searched."""
 MAX_LENGTH, MAX_DEPTH, MAX_COMPARISONS, MAX_FIELD_LENGTH = 4000, 20, 200, 200
 """Limits of a filter: characters, nested brackets, comparisons, characters of a field name."""
 MAX_INTEGER = 2**63 - 1

@@ -15,22 +15,13 @@ import numpy as np
 
 from modalhash.core.codes import check_codes
 from modalhash.core.typing import Array, Codes
-from modalhash.store.filters import Filter
-
-KINDS = ("learned", "hashed")
-"""Origin of a code: labels in training, or features alone."""
+from modalhash.store.filters import KINDS, Filter
 
 MAX_REFINEMENT = 192
 """Maximum size of a refinement vector in bytes."""
 
 MAX_DEPTH = 100
 """Maximum nesting depth of lists and mappings in ``extra``."""
-
-PICTURE_TEXT = "picture_text"
-"""Field of ``extra`` with the text recognized in a picture."""
-
-SEARCHED_FIELDS = ("title", "caption", "description", PICTURE_TEXT)
-"""Default fields of ``extra`` whose words are searched."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # a backslash before it may itself be escaped

@@ -12,21 +12,19 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from modalhash.core.progress import Callback
-from modalhash.core.validation import check_choice
 from modalhash.data import TableFormat, is_manifest, table_format
-from modalhash.engine.items.item import ItemBatch, Problem, ProblemCode, ReadOptions, group_problems
+from modalhash.engine.items.item import ItemBatch, Problem, ProblemCode, group_problems
 from modalhash.engine.search.confidence import HELD_OUT, MIN_HELD_OUT
+from modalhash.engine.settings import TrainOptionValues, TrainSettings
 from modalhash.engine.training.code_length import (
-    AUTO,
     LENGTH_WITHOUT_LABELS,
     LENGTHS,
-    check_n_bits,
     lengths_to_try,
     longest_below,
 )
@@ -39,7 +37,6 @@ from modalhash.engine.training.label_check import (
     describe_label_overlap,
 )
 from modalhash.engine.training.train import (
-    LABELS,
     ReadItems,
     check_learnable,
     fit_encoder_to,
@@ -270,23 +267,13 @@ def _rounded(value: Any) -> Any:
 def check_sources(
     source: Any,
     *,
-    n_bits: int | str = AUTO,
-    encoders: Mapping[str, Any] | None = None,
-    method: str | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    labels: str = "given",
-    fields: Mapping[str, str] | None = None,
-    learn_from: str = "training",
-    quality: str | None = None,
-    download: bool = False,
-    workers: int | None = None,
     callback: Callback | None = None,
-    table: TableFormat | None = None,
+    **settings: Unpack[TrainOptionValues],
 ) -> SourceCheck:
     """Read what :meth:`Engine.train` would read and report what it would do, without learning or writing.
 
-    The parameters are those of :meth:`Engine.train`. Invalid sources are reported in the result
-    (:attr:`SourceCheck.error` if no engine can be trained); invalid parameters raise.
+    ``settings`` are those of :meth:`Engine.train`; see :class:`TrainSettings`. Invalid sources are reported in the
+    result (:attr:`SourceCheck.error` if no engine can be trained); invalid settings raise.
 
     Examples
     --------
@@ -295,30 +282,16 @@ def check_sources(
     >>> found.exit_code, found.modalities["text"].labels, found.plan.method
     (0, 2, 'rlh')
     """
-    n_bits = check_n_bits(n_bits)
-    check_choice(learn_from, "learn_from", ("training", "all"))
-    check_choice(labels, "labels", LABELS)
-    parameters = dict(parameters or {})
+    wanted = replace(TrainSettings(**settings), exif=False)  # which takes time, and nothing is stored
     problems: list[Problem] = []
     notes: list[str] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            read = read_training_items(
-                source,
-                method,
-                parameters,
-                problems.append,
-                ReadOptions(fields, table, labels == "folders", exif=False, note=notes.append),
-                encoders=encoders,
-                labels=labels,
-                learn_from=learn_from,
-                quality=quality,
-                download=download,
-            )
+            read = read_training_items(source, wanted, problems.append, notes.append)
     except (ValueError, OSError, ImportError) as unreadable:
         error, details = _said(unreadable)
-        return SourceCheck(_files(source, table), problems=tuple(problems), error=error, details=details)
+        return SourceCheck(_files(source, wanted.table), problems=tuple(problems), error=error, details=details)
 
     hasher = read.hasher
     warned = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
@@ -326,7 +299,7 @@ def check_sources(
 
     def refusal(read: ReadItems) -> Exception | None:
         try:
-            check_learnable(n_bits, parameters, read, problems)
+            check_learnable(wanted, read, problems)
         except ValueError as error:
             return error
         return None
@@ -335,7 +308,9 @@ def check_sources(
     trials = {}
     for number, batch in enumerate(read.batches):
         try:
-            trial = _try_encoder(batch, read.encoders[batch.modality], hasher, workers=workers, callback=callback)
+            trial = _try_encoder(
+                batch, read.encoders[batch.modality], hasher, workers=wanted.workers, callback=callback
+            )
         except (ValueError, OSError, ImportError) as failed:  # the encoder, not an item
             refused = refused or failed
             continue
@@ -347,16 +322,8 @@ def check_sources(
         )
     if refused is None and problems:
         refused = refusal(_without_empty(read))  # again, without the items that cannot be encoded
-    return _result(
-        read,
-        n_bits,
-        problems,
-        trials,
-        refused,
-        doubts,
-        _files(source, table, read.source),
-        workers,
-    )
+    files = _files(source, wanted.table, read.source)
+    return _result(read, wanted, files, problems, trials, refused, doubts)
 
 
 def _said(error: Exception) -> tuple[str, str | None]:
@@ -456,15 +423,14 @@ def _part(batch: ItemBatch, rows: list[int]) -> ItemBatch:
 
 def _result(
     read: ReadItems,
-    n_bits: int | str,
+    settings: TrainSettings,
+    sources: tuple[SourceFile, ...],
     problems: list[Problem],
     trials: Mapping[str, _Trial],
     refused: Exception | None,
     doubts: list[Remark],
-    sources: tuple[SourceFile, ...],
-    workers: int | None,
 ) -> SourceCheck:
-    method, hasher = read.method, read.hasher
+    hasher = read.hasher
     supervised = type(hasher).supervised
     present = _without_empty(read)
     rows = training_rows(hasher, read.by_modality)
@@ -487,7 +453,7 @@ def _result(
     n_sets = len(sets) if supervised else None
     plan = None
     if refused is None:
-        plan = _plan(present, method, n_bits, rows, n_sets, trials, workers)
+        plan = _plan(present, settings, rows, n_sets, trials)
     error, details = (None, None) if refused is None else _said(refused)
     return SourceCheck(
         sources=sources,
@@ -497,7 +463,7 @@ def _result(
         problems=tuple(problems),
         remarks=tuple(
             remark
-            for remark in doubts + _remarks(modalities, labels, n_sets, n_bits, plan, trials)
+            for remark in doubts + _remarks(modalities, labels, n_sets, settings.n_bits, plan, trials)
             if remark.code != "alike_labels" or not isinstance(refused, NoSharedLabelError)  # the error names them
         ),
         plan=plan,
@@ -508,33 +474,31 @@ def _result(
 
 def _plan(
     read: ReadItems,
-    method: str,
-    n_bits: int | str,
+    settings: TrainSettings,
     rows: Mapping[str, Any],
     label_sets: int | None,
     trials: Mapping[str, _Trial],
-    workers: int | None,
 ) -> TrainingPlan:
     from modalhash.encoders import encoding_seconds
 
     sizes = {batch.modality: len(batch.items) for batch in read.batches}
     training = {modality: len(rows[modality]) for modality in sizes}
-    length, lengths, why = _length(n_bits, min(training.values()), label_sets)
+    length, lengths, why = _length(settings.n_bits, min(training.values()), label_sets)
     encoders = {
         modality: EncoderPlan(
             read.encoders[modality].name,
             1 / trials[modality].seconds_each if trials[modality].seconds_each else 0.0,
             trials[modality].fit_seconds
-            + encoding_seconds(read.encoders[modality], n, trials[modality].seconds_each, workers=workers),
+            + encoding_seconds(read.encoders[modality], n, trials[modality].seconds_each, workers=settings.workers),
         )
         for modality, n in sizes.items()
     }
     cost = estimate_cost(
-        method, sizes, training, {name: trials[name].dim for name in sizes}, slowness=machine_slowness()
+        read.method, sizes, training, {name: trials[name].dim for name in sizes}, slowness=machine_slowness()
     )
     encoding = sum(one.seconds for one in encoders.values())
     seconds = None if cost.seconds is None else {"encode": encoding, **cost.seconds}
-    return TrainingPlan(method, length, lengths, why, encoders, seconds, cost.memory, cost.disk)
+    return TrainingPlan(read.method, length, lengths, why, encoders, seconds, cost.memory, cost.disk)
 
 
 def _length(n_bits: int | str, n_items: int, label_sets: int | None) -> tuple[int, tuple[int, ...], str]:

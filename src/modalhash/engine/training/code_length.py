@@ -33,18 +33,6 @@ _SETS_PER_BLOCK = 256
 """Label sets compared with all others at a time, which bounds memory."""
 
 
-def check_n_bits(value: Any) -> int | str:
-    """Return ``"auto"`` or an int; raise TypeError or ValueError for other values."""
-    if isinstance(value, str) and value == AUTO:
-        return AUTO
-    expected = f"n_bits is {value!r}; expected {AUTO!r} or an integer ≥ 1"
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(expected) if isinstance(value, str) else TypeError(expected)
-    if value < 1:
-        raise ValueError(expected)
-    return int(value)
-
-
 @dataclass(frozen=True)
 class Collisions:
     """How the label sets of training items share codes."""

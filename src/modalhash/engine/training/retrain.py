@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,11 @@ from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Codes
 from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode
 from modalhash.engine.items.photos import searching_text
-from modalhash.engine.settings import RetrainOverrides
+from modalhash.engine.settings import RetrainOverrides, TrainSettings
 from modalhash.engine.storage.feature_cache import FeatureCache
-from modalhash.engine.storage.folder import MEDIA, EngineError, EngineFiles, Generation
+from modalhash.engine.storage.folder import MEDIA, EngineError, EngineFiles
 from modalhash.engine.storage.ingest import ItemCoder
 from modalhash.engine.storage.relabel import LabelCoder
-from modalhash.engine.training.code_length import AUTO
 from modalhash.engine.training.train import ASKED, STORE_BATCH_SIZE, TrainedEngine, train_engine
 from modalhash.store import Key, Record, Revision, Store, StoreError
 
@@ -47,83 +46,63 @@ class _StoredItem(Item):
 
 def retrain_engine(
     folder: Path,
-    store: Store,
-    parts: EngineFiles,
-    generation: Generation,
-    content_of: Callable[[Record], str | Path | ArchiveMember | None],
-    files: ItemFiles,
-    settings: RetrainOverrides,
-    *,
-    report: OnProblem,
-    drop_missing: bool,
-    database: str | None,
-    workers: int | None,
+    stored: StoredItems,
+    settings: TrainSettings,
+    check_current: Callable[[], None],
     callback: Callback | None,
 ) -> None:
     """Retrain an engine and replace it. See :meth:`Engine.retrain`.
 
-    The encoders in ``parts`` are refitted, so they must not be in use elsewhere. ``content_of`` returns the encoder
-    input of an item. Items that cannot be read are reported; unless ``drop_missing``, the first one raises EngineError,
-    and nothing changes.
+    The encoders of ``settings`` are fitted, so they must not be in use elsewhere. ``check_current`` raises if another
+    process replaced the engine.
     """
-    encoders = {**parts.encoders, **settings.encoders}
-    _check_encoders(encoders, store)
-    reader = _Reader(store, content_of, files, report, drop_missing, workers)
+    store = stored.store
+    _check_encoders(settings.encoders or {}, store)
     begun = store.revision()
-    items = reader.read(begun)
-    with ExitStack() as held:  # released after the folders are exchanged
-
-        def follow(made: TrainedEngine) -> None:
-            with made.place.open(made.folder) as new:
-                follower = _ChangeReplayer(store, new, made, reader, begun, Reporter(callback))
-                for _ in range(ROUNDS):
-                    if not follower.catch_up():
-                        break
-                link_tree(folder / MEDIA, made.folder / MEDIA)
-                sync_tree(made.folder)  # so that little is left to do under the write lock
-                held.enter_context(store.lock_writes())
-                generation.check()
-                follower.catch_up()
-            if store.revision() != follower.reached:
-                raise StoreError(
-                    f"{folder}: the store was changed during the exchange, because the connection with the write "
-                    "lock was lost; nothing was replaced. Run it again"
-                )
-
-        train_engine(
-            items,
-            folder,
-            **_inherited(parts, settings),
-            encoders=encoders,
-            fields=None,
-            report=reader.problem,
-            workers=workers,
-            overwrite=True,
-            callback=callback,
-            searched_fields=searching_text(parts.config["searched_fields"]),
-            store=database,
-            download=settings.download,
-            exif=False,  # stored fields are kept
-            before_exchange=follow,
-        )
+    items = stored.read(begun)
+    with (
+        ExitStack() as held,  # released after the folders are exchanged
+        train_engine(items, folder, settings, overwrite=True, report=stored.problem, callback=callback) as made,
+    ):
+        with made.place.open(made.folder) as new:
+            replayer = _ChangeReplayer(store, new, made, stored, begun, Reporter(callback))
+            for _ in range(ROUNDS):
+                if not replayer.catch_up():
+                    break
+            link_tree(folder / MEDIA, made.folder / MEDIA)
+            sync_tree(made.folder)  # so that little is left to do under the write lock
+            held.enter_context(store.lock_writes())
+            check_current()
+            replayer.catch_up()
+        if store.revision() != replayer.reached:
+            raise StoreError(
+                f"{folder}: the store was changed during the exchange, because the connection with the write "
+                "lock was lost; nothing was replaced. Run it again"
+            )
 
 
-def _inherited(parts: EngineFiles, settings: RetrainOverrides) -> dict[str, Any]:
-    """Return the training options of the last training with the overrides applied."""
+def settings_again(parts: EngineFiles, overrides: RetrainOverrides, *, database: str | None) -> TrainSettings:
+    """Return the settings of the last training with the overrides applied."""
     config = parts.config
     before = config["labels"]
-    labels = settings.labels or config.get(ASKED, before)
-    method = settings.method or (config["method"] if labels == before else None)
+    labels = overrides.labels or config.get(ASKED, before)
+    method = overrides.method or (config["method"] if labels == before else None)
     parameters = parameters_of(parts.model, config["trained_on"])
     if method != config["method"]:
         parameters = {name: value for name, value in parameters.items() if name == "random_state"}
-    return {
-        "n_bits": settings.n_bits or (AUTO if method is None else config["n_bits"]),
-        "method": method,
-        "parameters": {**parameters, **settings.parameters},
-        "labels": labels,
-        "codes": settings.codes or config["codes"],
-    }
+    return TrainSettings(
+        n_bits=overrides.n_bits or ("auto" if method is None else config["n_bits"]),
+        method=method,
+        parameters={**parameters, **(overrides.parameters or {})},
+        encoders={**parts.encoders, **(overrides.encoders or {})},
+        download=overrides.download,
+        labels=labels,
+        codes=overrides.codes or config["codes"],
+        searched_fields=searching_text(config["searched_fields"]),
+        store=database,
+        exif=False,  # stored fields are kept
+        workers=overrides.workers,
+    )
 
 
 def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
@@ -152,13 +131,20 @@ def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
 
 
 @dataclass
-class _Reader:
+class StoredItems:
+    """Reads the items of a store for retraining.
+
+    Items that cannot be read are reported; unless ``drop_missing``, the first one raises EngineError.
+    """
+
     store: Store
     content_of: Callable[[Record], str | Path | ArchiveMember | None]
+    """Returns the encoder's input of an item."""
     files: ItemFiles
     report: OnProblem
-    drop_missing: bool
-    workers: int | None
+    _: KW_ONLY
+    drop_missing: bool = False
+    workers: int | None = None
     keys: dict[int, Key] = field(default_factory=dict)
     """Keys of the items read, by row id."""
 
@@ -228,7 +214,7 @@ class _ChangeReplayer:
     old: Store
     new: Store
     made: TrainedEngine
-    reader: _Reader
+    reader: StoredItems
     reached: Revision
     progress: Reporter
     _n: int = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,8 +18,8 @@ import numpy as np
 from modalhash.core.codes import pack_signs
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
-from modalhash.core.validation import check_choice, check_fewer_bits
-from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
+from modalhash.core.validation import check_fewer_bits
+from modalhash.data import ReadLimits, label_matrix, label_names
 from modalhash.encoders import NAMES, NOUNS
 from modalhash.engine.items.item import (
     HOME,
@@ -31,7 +32,7 @@ from modalhash.engine.items.item import (
     ReadOptions,
     group_problems,
 )
-from modalhash.engine.items.photos import Reader, with_picture_text
+from modalhash.engine.items.photos import reader_of, searching_text, with_picture_text
 from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
 from modalhash.engine.reports.expected_quality import measure_expected_quality, near_chance, unknown_quality
 from modalhash.engine.search.confidence import (
@@ -52,22 +53,20 @@ from modalhash.engine.search.refinement import (
     model_features,
     sharing_modalities,
 )
+from modalhash.engine.settings import TrainSettings
 from modalhash.engine.storage.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.storage.folder import new_folder, write_parts
 from modalhash.engine.storage.ingest import CodedItems
 from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store
-from modalhash.engine.training.code_length import AUTO, Fitted, check_n_bits, fit_with_length
+from modalhash.engine.training.code_length import AUTO, Fitted, fit_with_length
 from modalhash.engine.training.label_check import LabelCheck
 from modalhash.methods import registry
-from modalhash.store import SEARCHED_FIELDS, Record, Store
+from modalhash.store import Record, Store
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
 
-LABELS = ("given", "folders", "names", "none")
-"""Sources of training labels: those that items have; these and every folder name, also one like ``2019``; these and
-the labels that unlabelled texts name; or none."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """Default methods."""
 ASKED = "labels_asked"
@@ -128,43 +127,24 @@ class TrainedEngine(NamedTuple):
     class_names: list[str]
 
 
+@contextmanager
 def train_engine(
     source: Any,
     folder: Path,
+    settings: TrainSettings,
     *,
-    n_bits: int | str,
-    encoders: Mapping[str, Any] | None,
-    method: str | None,
-    parameters: Mapping[str, Any],
-    labels: str,
-    codes: str,
-    fields: Mapping[str, str] | None,
-    report: OnProblem,
-    workers: int | None,
     overwrite: bool,
+    report: OnProblem,
     callback: Callback | None,
-    searched_fields: Sequence[str] = SEARCHED_FIELDS,
-    learn_from: str = "training",
-    store: str | None = None,
-    store_variable: str | None = None,
-    quality: str | None = None,
-    download: bool = False,
-    exif: bool = True,
-    before_exchange: Callable[[TrainedEngine], None] = lambda made: None,
-    table: TableFormat | None = None,
-    text_reader: Reader | None = None,
-) -> None:
-    """Train an engine and write it to ``folder``, which is created atomically. See :meth:`Engine.train`.
-
-    ``before_exchange`` is called with the trained engine just before the folder is created.
-    """
-    n_bits = check_n_bits(n_bits)
-    check_choice(codes, "codes", ("learned", "hashed"))
-    check_choice(learn_from, "learn_from", ("training", "all"))
-    check_choice(labels, "labels", LABELS)
+) -> Iterator[TrainedEngine]:
+    """Train an engine in a scratch folder, which replaces ``folder`` at the end of the block."""
     begin = time.perf_counter()
+    text_reader = reader_of(settings.read_text)
+    searched_fields = list(settings.searched_fields)
+    if text_reader is not None:
+        searched_fields = searching_text(searched_fields)
     with (
-        create_store(folder, store, variable=store_variable) as place,
+        create_store(folder, settings.store, variable=settings.store_variable) as place,
         new_folder(folder, overwrite=overwrite) as fresh,  # raises for an existing folder before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
@@ -176,25 +156,14 @@ def train_engine(
             report(problem)
 
         notes: list[str] = []
-        read = read_training_items(
-            source,
-            method,
-            parameters,
-            note,
-            ReadOptions(fields, table, labels == "folders", exif, notes.append),
-            encoders=encoders,
-            labels=labels,
-            learn_from=learn_from,
-            quality=quality,
-            download=download,
-        )
-        chosen, hasher, asked, labels = read.encoders, read.hasher, labels, read.labels
+        read = read_training_items(source, settings, note, notes.append)
+        chosen, hasher, asked, labels, codes = read.encoders, read.hasher, settings.labels, read.labels, settings.codes
         if labels == "none" and not type(hasher).needs_pairs:
             codes = "hashed"  # codes depend on features alone
         supervised = type(hasher).supervised
-        check_learnable(n_bits, parameters, read, left_out)
+        check_learnable(settings, read, left_out)
         caches = FeatureCache(folder), FeatureCache(fresh)
-        encoded = _encode_all(read, note, caches, workers=workers, callback=callback)
+        encoded = _encode_all(read, note, caches, workers=settings.workers, callback=callback)
         if not encoded:
             raise no_usable_item(left_out)
         seconds["encode"] = time.perf_counter() - begin
@@ -206,20 +175,20 @@ def train_engine(
         training = training_rows(hasher, encoded)
         data = _training_data(hasher, encoded, training)
         own = {modality: chosen[modality] for modality in encoded}
-        hasher, collisions, tried = _fit(hasher, n_bits, data, own, callback)
+        hasher, collisions, tried = _fit(hasher, settings.n_bits, data, own, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
-        seed = parameters.get("random_state", 0)
+        seed = settings.method_parameters["random_state"]
         seed = seed if isinstance(seed, int) else 0
         reader = _read_words(own, chosen.get(TEXT), data.class_names)
         learned = _learn_vectors(hasher, data, reader, seed)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
         confidence, expected = _learn_confidence(hasher, data, reader, seed, Reporter(callback))
         if text := near_chance(expected):
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=4)  # the caller of Engine.train
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
-            **({"bits_tried": tried} if n_bits == "auto" else {}),
+            **({"bits_tried": tried} if settings.n_bits == "auto" else {}),
             "method": read.method,
             "codes": codes,
             "labels": labels,
@@ -228,7 +197,7 @@ def train_engine(
             **({"notes": notes} if notes else {}),
             **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
             "class_names": data.class_names,
-            "searched_fields": _check_names(searched_fields),
+            "searched_fields": searched_fields,
             **place.to_config(),
             "expected": expected,
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
@@ -251,7 +220,7 @@ def train_engine(
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
-        before_exchange(TrainedEngine(fresh, place, hasher, own, learned.refinement, data.class_names))
+        yield TrainedEngine(fresh, place, hasher, own, learned.refinement, data.class_names)
 
 
 class ReadItems(NamedTuple):
@@ -264,7 +233,7 @@ class ReadItems(NamedTuple):
     named: dict[str, dict[str, Any]]
     """Labels that unlabelled texts name, by modality; empty unless requested."""
     labels: str
-    """One of :data:`LABELS`: the requested one, or "none" because no item has labels."""
+    """The requested one, or "none" because no item has labels."""
     method: str
     hasher: CrossModalHasher
 
@@ -287,50 +256,42 @@ def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str
 
 
 def read_training_items(
-    source: Any,
-    method: str | None,
-    parameters: Mapping[str, Any],
-    report: OnProblem,
-    how: ReadOptions,
-    *,
-    encoders: Mapping[str, Any] | None,
-    labels: str,
-    learn_from: str,
-    quality: str | None,
-    download: bool,
+    source: Any, settings: TrainSettings, report: OnProblem, note: Callable[[str], None]
 ) -> ReadItems:
-    """Read all items of a source.
+    """Read all items of a source; ``note`` is called with notes on the reading.
 
     If ``labels`` is "names", unlabelled texts get the labels that they name. If no item has labels and no method is
     given, features alone are learned from.
     """
-    name, hasher = choose_method(method, parameters, labels)
+    labels, parameters = settings.labels, settings.method_parameters
+    how = ReadOptions(settings.fields, settings.table, labels == "folders", settings.exif, note)
+    name, hasher = choose_method(settings.method, parameters, labels)
     opened = open_source(source, fields=how.fields, table=how.table)
-    chosen = choose_encoders(opened, encoders, quality=quality, download=download)
+    chosen = choose_encoders(opened, settings.encoders, quality=settings.quality, download=settings.download)
     limit = LabelLimit(opened) if type(hasher).supervised else None
-    batches = _read_all(opened, chosen, report, limit, how, every=learn_from == "all")
+    batches = _read_all(opened, chosen, report, limit, how, every=settings.learn_from == "all")
     named = _name_labels(batches, chosen, limit) if labels == "names" else {}
     unlabelled = not any(item.labels for batch in batches for item in batch.items)
-    if labels in ("given", "folders") and method is None and unlabelled:
+    if labels in ("given", "folders") and settings.method is None and unlabelled:
         labels = "none"
         name, hasher = choose_method(None, parameters, labels)
     return ReadItems(opened, chosen, batches, named, labels, name, hasher)
 
 
-def check_learnable(
-    n_bits: int | str, parameters: Mapping[str, Any], read: ReadItems, left_out: Sequence[Problem]
-) -> None:
+def check_learnable(settings: TrainSettings, read: ReadItems, left_out: Sequence[Problem]) -> None:
     """Raise ValueError for items that cannot be learned from, before any work."""
     hasher = read.hasher
     if not read.batches:
         raise no_usable_item(left_out)
-    _set_space(hasher, parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches})
+    _set_space(
+        hasher, settings.method_parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches}
+    )
     if type(hasher).supervised:
         _check_labelled(read.batches)
         if not type(hasher).needs_pairs:
             read.label_check().check_shared()
     sizes = {modality: len(rows) for modality, rows in training_rows(hasher, read.by_modality).items()}
-    check_fewer_bits(1 if n_bits == AUTO else n_bits, sizes)
+    check_fewer_bits(1 if settings.n_bits == AUTO else settings.n_bits, sizes)
 
 
 def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
@@ -353,12 +314,6 @@ def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> Non
             f"{name} does not learn from labels, so labels='names' (--labels names) has no effect; omit the "
             "method or this option"
         )
-
-
-def _check_names(names: Sequence[str]) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"searched_fields is {names!r}; expected names of fields, e.g. ['title']")
-    return list(names)
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:

@@ -23,7 +23,7 @@ import numpy as np
 from modalhash.core.codes import n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
-from modalhash.store.filters import Filter
+from modalhash.store.filters import SEARCHED_FIELDS, Filter
 from modalhash.store.postgres.conditions import NEWEST, condition, values_of
 from modalhash.store.postgres.connection import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
 from modalhash.store.postgres.rows import integers, read_rows
@@ -31,7 +31,6 @@ from modalhash.store.postgres.schema import COLUMNS, COPIED, CREATE, FORMAT, FRO
 from modalhash.store.postgres.words import find_items, searched_words
 from modalhash.store.records import (
     MAX_REFINEMENT,
-    SEARCHED_FIELDS,
     FoundNumbers,
     Key,
     Record,

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from modalhash.store.records import SEARCHED_FIELDS
+from modalhash.store.filters import SEARCHED_FIELDS
 
 MAX_WORDS = 64
 """Maximum number of words of a query; further words are ignored."""
