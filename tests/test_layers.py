@@ -76,7 +76,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words search.text_match",
         "bulk.inputs search.confidence training.label_check",
-        "bulk.task reports.expected_quality search.hits storage.folder",
+        "bulk.task reports.expected_quality search.hits storage.folder training.corpus",
         "bulk.driver reports.page search.near_duplicates storage.index_snapshot storage.ingest storage.location",
         "storage.backup storage.folder_sync storage.relabel storage.verify training.train",
         "training.check training.retrain",

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypedDict, get_type_hints
 
 from modalhash.data import TableFormat
-from modalhash.store import KINDS, SEARCHED_FIELDS, Comparison, Filter, all_of
+from modalhash.store import KINDS, PICTURE_TEXT, SEARCHED_FIELDS, Comparison, Filter, all_of
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,11 @@ class TrainSettings(ReadSettings):
         super().__post_init__()
         if isinstance(self.searched_fields, str) or not all(isinstance(name, str) for name in self.searched_fields):
             raise TypeError(f"searched_fields is {self.searched_fields!r}; expected names of fields, e.g. ['title']")
+
+    @property
+    def all_searched_fields(self) -> list[str]:
+        """The searched fields, and that of the text in pictures if it is read."""
+        return list(dict.fromkeys([*self.searched_fields, *([PICTURE_TEXT] if self.read_text else [])]))
 
     @property
     def method_parameters(self) -> dict[str, Any]:

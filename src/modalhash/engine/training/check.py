@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from modalhash.core.progress import Callback
 from modalhash.data import TableFormat, is_manifest, table_format
-from modalhash.engine.items.item import ItemBatch, Problem, ProblemCode, group_problems
+from modalhash.engine.items.item import Problem, ProblemCode, group_problems
 from modalhash.engine.search.confidence import HELD_OUT, MIN_HELD_OUT
 from modalhash.engine.settings import TrainOptionValues, TrainSettings
 from modalhash.engine.training.code_length import (
@@ -28,6 +28,7 @@ from modalhash.engine.training.code_length import (
     lengths_to_try,
     longest_below,
 )
+from modalhash.engine.training.corpus import Corpus, TrainingInput, check_learnable, read_training_input
 from modalhash.engine.training.label_check import (
     MAX_EXAMPLES,
     RARE,
@@ -36,17 +37,9 @@ from modalhash.engine.training.label_check import (
     describe_alike,
     describe_label_overlap,
 )
-from modalhash.engine.training.train import (
-    ReadItems,
-    check_learnable,
-    fit_encoder_to,
-    read_training_items,
-    training_rows,
-)
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
-    from modalhash.methods.base import CrossModalHasher
 
 
 METHOD = "rlh"
@@ -288,42 +281,38 @@ def check_sources(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            read = read_training_items(source, wanted, problems.append, notes.append)
+            given = read_training_input(source, wanted, problems.append, notes.append)
     except (ValueError, OSError, ImportError) as unreadable:
         error, details = _said(unreadable)
         return SourceCheck(_files(source, wanted.table), problems=tuple(problems), error=error, details=details)
 
-    hasher = read.hasher
     warned = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
     doubts = [Remark("warning", text, 1, True) for text in warned] + [Remark("note", text, 1, False) for text in notes]
 
-    def refusal(read: ReadItems) -> Exception | None:
+    def refusal(given: TrainingInput) -> Exception | None:
         try:
-            check_learnable(wanted, read, problems)
+            check_learnable(wanted, given, problems)
         except ValueError as error:
             return error
         return None
 
-    refused = refusal(read)
-    trials = {}
-    for number, batch in enumerate(read.batches):
+    refused = refusal(given)
+    trials, usable = {}, {}
+    for modality, items in given.corpus.items.items():
+        usable[modality] = np.arange(len(items))
         try:
-            trial = _try_encoder(
-                batch, read.encoders[batch.modality], hasher, workers=wanted.workers, callback=callback
-            )
+            trial = _try_encoder(given.corpus, modality, given.encoders[modality], wanted.workers, callback)
         except (ValueError, OSError, ImportError) as failed:  # the encoder, not an item
             refused = refused or failed
             continue
-        trials[batch.modality] = trial
-        problems += [batch.items[row].problem(ProblemCode.UNREADABLE, reason) for row, reason in trial.failures.items()]
-        usable = [row for row in range(len(batch.items)) if row not in trial.failures]
-        read.batches[number] = ItemBatch(
-            batch.modality, [batch.items[row] for row in usable], batch.contents_of(usable)
-        )
+        trials[modality] = trial
+        problems += [items[row].problem(ProblemCode.UNREADABLE, reason) for row, reason in trial.failures.items()]
+        usable[modality] = np.setdiff1d(usable[modality], list(trial.failures))
+    given = given._replace(corpus=given.corpus.take(usable))
     if refused is None and problems:
-        refused = refusal(_without_empty(read))  # again, without the items that cannot be encoded
-    files = _files(source, wanted.table, read.source)
-    return _result(read, wanted, files, problems, trials, refused, doubts)
+        refused = refusal(_without_empty(given))  # again, without the items that cannot be encoded
+    files = _files(source, wanted.table, given.source)
+    return _result(given, wanted, files, problems, trials, refused, doubts)
 
 
 def _said(error: Exception) -> tuple[str, str | None]:
@@ -348,8 +337,9 @@ def _file(name: str, table: TableFormat | None, *, items: bool) -> SourceFile:
     return SourceFile(name, "manifest", found.encoding, found.separator, found.sheet, str(found))
 
 
-def _without_empty(read: ReadItems) -> ReadItems:
-    return read._replace(batches=[batch for batch in read.batches if batch.items])
+def _without_empty(given: TrainingInput) -> TrainingInput:
+    rows = {modality: np.arange(len(items)) for modality, items in given.corpus.items.items() if items}
+    return given._replace(corpus=given.corpus.take(rows))
 
 
 @dataclass(frozen=True)
@@ -365,19 +355,18 @@ class _Trial:
 
 
 def _try_encoder(
-    batch: ItemBatch, encoder: Encoder, hasher: CrossModalHasher, *, workers: int | None, callback: Callback | None
+    corpus: Corpus, modality: str, encoder: Encoder, workers: int | None, callback: Callback | None
 ) -> _Trial:
     """Find the items that an encoder cannot encode, and estimate its time."""
     from modalhash.encoders import PictureReader, encode_items
 
-    n = len(batch.items)
+    contents = corpus.contents[modality]
+    n = len(corpus.items[modality])
     failures: dict[int, str] = {}
     if encoder.reads == "image":
         limit = getattr(encoder, "max_pixels", None)
         reader: Any = PictureReader() if limit is None else PictureReader(max_pixels=limit)
-        decoded = encode_items(
-            reader, batch.contents, workers=workers, progress=callback, stage=f"decode: {batch.modality}"
-        )
+        decoded = encode_items(reader, contents, workers=workers, progress=callback, stage=f"decode: {modality}")
         failures = {failure.row: failure.reason for failure in decoded.failures}
     good = [row for row in range(n) if row not in failures]
     if not good:
@@ -385,16 +374,17 @@ def _try_encoder(
     size, spent = SAMPLE, 0.0
     while True:  # a larger sample, because start-up may dominate the time of a small one
         rows = [good[at] for at in np.unique(np.linspace(0, len(good) - 1, size).astype(int))]
+        sample = _sample(corpus, modality, rows)
         own = deepcopy(encoder)  # the caller's encoder is not fitted to a sample
         if encoder.reads == "image":
             # Initialize what is created once per process, so that it is not timed.
-            fit_encoder_to(own, _part(batch, rows), supervised=False)
+            replace(sample, labels=None).fit_encoder(own, modality)
         begin = time.perf_counter()
-        fit_encoder_to(own, _part(batch, rows), supervised=type(hasher).supervised)
+        sample.fit_encoder(own, modality)
         fit_seconds = (time.perf_counter() - begin) * n / len(rows)
-        encode_items(own, batch.contents_of(rows[:WARM_UP]), workers=1)
+        encode_items(own, sample.contents[modality][:WARM_UP], workers=1)
         started = time.perf_counter()
-        tried = encode_items(own, batch.contents_of(rows), workers=1)
+        tried = encode_items(own, sample.contents[modality], workers=1)
         each = (time.perf_counter() - started) / len(rows)
         spent += time.perf_counter() - begin
         short = fit_seconds + n * each <= ALL_WITHIN
@@ -407,22 +397,21 @@ def _try_encoder(
         return _Trial(failures, each, fit_seconds, own.dim, sampled)
     own = deepcopy(encoder)
     begin = time.perf_counter()
-    fit_encoder_to(own, batch, supervised=type(hasher).supervised)
+    corpus.fit_encoder(own, modality)
     fitted = time.perf_counter()
-    encoded = encode_items(own, batch.contents, workers=1, progress=callback, stage=f"encode: {batch.modality}")
+    encoded = encode_items(own, contents, workers=1, progress=callback, stage=f"encode: {modality}")
     failures = {failure.row: failure.reason for failure in encoded.failures}
     return _Trial(failures, (time.perf_counter() - fitted) / n, fitted - begin, own.dim, None)
 
 
-def _part(batch: ItemBatch, rows: list[int]) -> ItemBatch:
-    """Return some rows of a batch as training items."""
-    return ItemBatch(
-        batch.modality, [replace(batch.items[row], training=True) for row in rows], batch.contents_of(rows)
-    )
+def _sample(corpus: Corpus, modality: str, rows: list[int]) -> Corpus:
+    """Return some rows of a modality as training items."""
+    sample = corpus.take({modality: np.array(rows)})
+    return replace(sample, items={modality: [replace(item, training=True) for item in sample.items[modality]]})
 
 
 def _result(
-    read: ReadItems,
+    given: TrainingInput,
     settings: TrainSettings,
     sources: tuple[SourceFile, ...],
     problems: list[Problem],
@@ -430,27 +419,25 @@ def _result(
     refused: Exception | None,
     doubts: list[Remark],
 ) -> SourceCheck:
-    hasher = read.hasher
-    supervised = type(hasher).supervised
-    present = _without_empty(read)
-    rows = training_rows(hasher, read.by_modality)
-    labels = present.label_check() if supervised else None
+    corpus, present = given.corpus, _without_empty(given)
+    rows = corpus.training_rows()
+    labels = None if corpus.labels is None else present.corpus.label_check()
     modalities = {}
-    for modality, batch in read.by_modality.items():
-        own = [item.training_labels for item in batch.items if item.training and item.training_labels]
+    for modality, items in corpus.items.items():
+        own = [item.training_labels for item in items if item.training and item.training_labels]
         modalities[modality] = ModalityCheck(
-            items=len(batch.items),
+            items=len(items),
             training=len(rows[modality]),
-            labelled=sum(bool(item.labels) for item in batch.items),
+            labelled=sum(bool(item.labels) for item in items),
             labels=len({label for some in own for label in some}),
             left_out=sum(problem.modality == modality for problem in problems),
         )
     sets = {
-        frozenset(batch.items[row].training_labels)
-        for modality, batch in read.by_modality.items()
+        frozenset(items[row].training_labels)
+        for modality, items in corpus.items.items()
         for row in rows[modality].tolist()
     }
-    n_sets = len(sets) if supervised else None
+    n_sets = None if corpus.labels is None else len(sets)
     plan = None
     if refused is None:
         plan = _plan(present, settings, rows, n_sets, trials)
@@ -473,7 +460,7 @@ def _result(
 
 
 def _plan(
-    read: ReadItems,
+    given: TrainingInput,
     settings: TrainSettings,
     rows: Mapping[str, Any],
     label_sets: int | None,
@@ -481,24 +468,24 @@ def _plan(
 ) -> TrainingPlan:
     from modalhash.encoders import encoding_seconds
 
-    sizes = {batch.modality: len(batch.items) for batch in read.batches}
+    sizes = {modality: len(items) for modality, items in given.corpus.items.items()}
     training = {modality: len(rows[modality]) for modality in sizes}
     length, lengths, why = _length(settings.n_bits, min(training.values()), label_sets)
     encoders = {
         modality: EncoderPlan(
-            read.encoders[modality].name,
+            given.encoders[modality].name,
             1 / trials[modality].seconds_each if trials[modality].seconds_each else 0.0,
             trials[modality].fit_seconds
-            + encoding_seconds(read.encoders[modality], n, trials[modality].seconds_each, workers=settings.workers),
+            + encoding_seconds(given.encoders[modality], n, trials[modality].seconds_each, workers=settings.workers),
         )
         for modality, n in sizes.items()
     }
     cost = estimate_cost(
-        read.method, sizes, training, {name: trials[name].dim for name in sizes}, slowness=machine_slowness()
+        given.method, sizes, training, {name: trials[name].dim for name in sizes}, slowness=machine_slowness()
     )
     encoding = sum(one.seconds for one in encoders.values())
     seconds = None if cost.seconds is None else {"encode": encoding, **cost.seconds}
-    return TrainingPlan(read.method, length, lengths, why, encoders, seconds, cost.memory, cost.disk)
+    return TrainingPlan(given.method, length, lengths, why, encoders, seconds, cost.memory, cost.disk)
 
 
 def _length(n_bits: int | str, n_items: int, label_sets: int | None) -> tuple[int, tuple[int, ...], str]:

@@ -1,0 +1,274 @@
+"""The corpus of a training: the items of a source by modality, their labels as matrices, and how to learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_fewer_bits
+from modalhash.data import ReadLimits, label_names
+from modalhash.engine.items.item import Item, OnProblem, Problem, ReadOptions, group_problems
+from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
+from modalhash.engine.search.photo_words import find_named_labels
+from modalhash.engine.settings import TrainSettings
+from modalhash.engine.training.code_length import AUTO
+from modalhash.engine.training.label_check import LabelCheck
+from modalhash.methods import registry
+
+if TYPE_CHECKING:
+    from modalhash.encoders import Encoder
+    from modalhash.methods.base import CrossModalHasher
+
+WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
+"""Default methods."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Items by modality, in columns: items and contents as read, then labels, then features."""
+
+    items: dict[str, list[Item]]
+    contents: dict[str, Any]
+    """Inputs of the encoders: lists, or the rows of arrays or CSR matrices; empty once the items are encoded."""
+    class_names: list[str] = field(default_factory=list)
+    labels: dict[str, sparse.csr_array] | None = None
+    """Boolean (items, class names), empty rows for held-out items; None if the method does not learn from labels."""
+    features: dict[str, Matrix] = field(default_factory=dict)
+
+    def take(self, rows: Mapping[str, Array]) -> Corpus:
+        """Return some rows of these modalities."""
+        return replace(
+            self,
+            items={name: [self.items[name][row] for row in own.tolist()] for name, own in rows.items()},
+            contents={name: _rows_of(self.contents[name], own) for name, own in rows.items() if name in self.contents},
+            labels=None if self.labels is None else {name: self.labels[name][own] for name, own in rows.items()},
+            features={name: self.features[name][own] for name, own in rows.items() if name in self.features},
+        )
+
+    def with_features(self, features: dict[str, Matrix]) -> Corpus:
+        """Return the corpus with features, and without labels that no item has."""
+        if self.labels is None:
+            return replace(self, features=features)
+        used = np.flatnonzero(sum(own.sum(axis=0) for own in self.labels.values()))
+        names = [self.class_names[column] for column in used.tolist()]
+        labels = {name: own[:, used] for name, own in self.labels.items()}
+        return replace(self, features=features, class_names=names, labels=labels)
+
+    def training_rows(self) -> dict[str, Array]:
+        """Return the rows to learn from: not held out by a split, and labelled if the method learns from labels."""
+        rows = {name: np.array([item.training for item in some], dtype=bool) for name, some in self.items.items()}
+        if self.labels is not None:
+            rows = {name: own & (np.diff(self.labels[name].indptr) > 0) for name, own in rows.items()}
+        return {name: np.flatnonzero(own) for name, own in rows.items()}
+
+    def label_arrays(self) -> dict[str, Array] | None:
+        return None if self.labels is None else {name: own.toarray() for name, own in self.labels.items()}
+
+    def label_check(self) -> LabelCheck:
+        """Return the number of items of each label; the method must learn from labels."""
+        assert self.labels is not None
+        counts = {
+            name: zip(self.class_names, own.sum(axis=0).tolist(), strict=True) for name, own in self.labels.items()
+        }
+        return LabelCheck({name: {label: n for label, n in own if n} for name, own in counts.items()})
+
+    def fit_encoder(self, encoder: Encoder, modality: str) -> None:
+        """Fit an encoder to the items that are not held out, with labels if it takes them."""
+        from modalhash.encoders import fit_encoder
+
+        rows = np.flatnonzero([item.training for item in self.items[modality]])
+        labels = None
+        if self.labels is not None and hasattr(encoder, "fit_labelled"):
+            own = self.labels[modality][rows]
+            labels = own[:, np.flatnonzero(own.sum(axis=0))].toarray()
+        everything = len(rows) == len(self.items[modality])
+        contents = self.contents[modality]
+        fit_encoder(encoder, contents if everything else _rows_of(contents, rows), labels)
+
+
+def _rows_of(contents: Any, rows: Array) -> Any:
+    return contents[rows] if hasattr(contents, "shape") else [contents[row] for row in rows.tolist()]
+
+
+class TrainingInput(NamedTuple):
+    """A corpus that was read, and how to learn from it."""
+
+    corpus: Corpus
+    source: Any
+    """As opened."""
+    encoders: dict[str, Encoder]
+    """Of all possible modalities."""
+    method: str
+    hasher: CrossModalHasher
+    labels: str
+    """The requested labels, or "none" because no item has any."""
+    named: dict[str, dict[str, Any]]
+    """Labels that unlabelled texts name, by modality; empty unless requested."""
+
+
+def read_training_input(
+    source: Any, settings: TrainSettings, report: OnProblem, note: Callable[[str], None]
+) -> TrainingInput:
+    """Read all items of a source; ``note`` is called with notes on the reading.
+
+    If ``labels`` is "names", unlabelled texts get the labels that they name. If no item has labels and no method is
+    given, features alone are learned from.
+    """
+    labels = settings.labels
+    method, hasher = _choose_method(settings, labels)
+    opened = open_source(source, fields=settings.fields, table=settings.table)
+    encoders = choose_encoders(opened, settings.encoders, quality=settings.quality, download=settings.download)
+    how = ReadOptions(settings.fields, settings.table, labels == "folders", settings.exif, note)
+    input_kinds = {modality: encoder.reads for modality, encoder in encoders.items()}
+    batches = list(read_batches(opened, input_kinds, report, how))  # one per modality
+    corpus = Corpus({one.modality: one.items for one in batches}, {one.modality: one.contents for one in batches})
+    if settings.learn_from == "all":
+        for some in corpus.items.values():
+            some[:] = [replace(item, training=True) for item in some]
+    named = _name_labels(corpus.items, encoders) if labels == "names" else {}
+    unlabelled = not any(item.labels for some in corpus.items.values() for item in some)
+    if labels in ("given", "folders") and settings.method is None and unlabelled:
+        labels = "none"
+        method, hasher = _choose_method(settings, labels)
+    if type(hasher).supervised:
+        corpus = _with_labels(corpus, opened)
+    return TrainingInput(corpus, opened, encoders, method, hasher, labels, named)
+
+
+def check_learnable(settings: TrainSettings, given: TrainingInput, left_out: Sequence[Problem]) -> None:
+    """Raise ValueError for items that cannot be learned from, before any work."""
+    corpus, hasher = given.corpus, given.hasher
+    if not corpus.items:
+        raise no_usable_item(left_out)
+    _set_space(hasher, settings.parameters or {}, {modality: given.encoders[modality] for modality in corpus.items})
+    if corpus.labels is not None:
+        _check_labelled(corpus)
+        if not type(hasher).needs_pairs:
+            corpus.label_check().check_shared()
+    sizes = {modality: len(rows) for modality, rows in corpus.training_rows().items()}
+    check_fewer_bits(1 if settings.n_bits == AUTO else settings.n_bits, sizes)
+
+
+def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
+    """Return the error for a source without usable items, with the reasons and an example of each."""
+    if not left_out:
+        return ValueError("no usable item: the source has none; expected at least one text or picture")
+    reasons = "; ".join(f"{len(group)} × {what}, e.g. {group[0]}" for what, group in group_problems(left_out).items())
+    return ValueError(f"no usable item: all {len(left_out):,} were left out. {reasons}")
+
+
+def _choose_method(settings: TrainSettings, labels: str) -> tuple[str, CrossModalHasher]:
+    """Return the name of the method, or of the default one, and a new hasher; raise if it does not fit the labels."""
+    name = settings.method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
+    hasher = _make_hasher(name, settings.method_parameters)
+    if labels == "none" and type(hasher).supervised:
+        raise ValueError(
+            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Omit the method, "
+            f"which selects {WITHOUT_LABELS}, or choose another that is unsupervised (`modalhash methods`)"
+        )
+    if labels == "names" and not type(hasher).supervised:
+        raise ValueError(
+            f"{name} does not learn from labels, so labels='names' (--labels names) has no effect; omit the "
+            "method or this option"
+        )
+    return name, hasher
+
+
+def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
+    hasher = registry.get(method)()
+    known = hasher.get_params(deep=False)
+    if "n_bits" in parameters:
+        raise ValueError("the code length is not a method parameter; give it as n_bits=… (--bits)")
+    if unknown := [name for name in parameters if name not in (*known, "random_state")]:
+        raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
+    hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
+    return hasher
+
+
+def _name_labels(items: Mapping[str, list[Item]], encoders: Mapping[str, Encoder]) -> dict[str, dict[str, Any]]:
+    """Give unlabelled texts the labels that they name, for training; return statistics by modality."""
+    names = label_names(item.labels for some in items.values() for item in some if item.training)
+    found = {}
+    for modality, some in items.items():
+        rows = [row for row, item in enumerate(some) if item.training and not item.labels and item.text is not None]
+        if not rows or encoders[modality].reads != "text":
+            continue
+        named = find_named_labels([some[row].text or "" for row in rows], names, encoders[modality])
+        for row, own in zip(rows, named.labels, strict=True):
+            some[row] = replace(some[row], named_labels=own)
+        found[modality] = named.to_config()
+    if not found:
+        raise ValueError(
+            "labels='names' (--labels names) labels unlabelled texts by the labels they name, and there is no such text"
+        )
+    return found
+
+
+def _with_labels(corpus: Corpus, source: Any) -> Corpus:
+    """Return the corpus with a matrix of the labels of each modality; raise ReadError if they would be too large."""
+    own = {
+        modality: [tuple(dict.fromkeys(item.training_labels)) if item.training else () for item in some]
+        for modality, some in corpus.items.items()
+    }
+    names = label_names(row for rows in own.values() for row in rows)
+    _limit_labels(source, len(names), sum(bool(row) for rows in own.values() for row in rows))
+    column = {name: number for number, name in enumerate(names)}
+    return replace(corpus, class_names=names, labels={name: _matrix(rows, column) for name, rows in own.items()})
+
+
+def _matrix(rows: Sequence[Sequence[str]], column: Mapping[str, int]) -> sparse.csr_array:
+    columns = np.array([column[label] for row in rows for label in row], dtype=np.int64)
+    ends = np.cumsum([0, *map(len, rows)])
+    return sparse.csr_array((np.ones(len(columns), dtype=bool), columns, ends), shape=(len(rows), len(column)))
+
+
+def _limit_labels(source: Any, n_names: int, n_items: int) -> None:
+    """Limit the label matrix of manifest files, because every short line may have a new label."""
+    paths = source if isinstance(source, list) and all(isinstance(one, Path) for one in source) else []
+    if files := [path for path in paths if path.is_file()]:
+        largest = max(files, key=lambda path: path.stat().st_size)
+        ReadLimits().check(n_items * n_names, largest, f"a matrix of {n_names:,} labels of {n_items:,} items")
+
+
+def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
+    """Set ``space="shared"`` on a method that has this parameter, if the encoders share a space.
+
+    Several modalities without a common space raise, because nothing relates pictures to texts.
+    """
+    if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
+        return
+    spaces = {getattr(encoder, "space", None) for encoder in encoders.values()}
+    if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
+        names = " and ".join(map(repr, encoders))
+        raise ValueError(
+            f"nothing relates {names}: there are no labels and no pairs, and their encoders share no space. Three "
+            "solutions: give labels to some items of each and omit labels='none' (--labels none); give related items "
+            "the same id and choose a method that learns from pairs (--method cre); or use one encoder with comparable "
+            "vectors for all, such as CLIP (see docs/without-labels.md). A single modality needs none of them"
+        )
+    hasher.set_params(space="shared")
+
+
+def _check_labelled(corpus: Corpus) -> None:
+    """Raise ValueError for a modality without labelled training items."""
+    assert corpus.labels is not None
+    names = label_names(item.labels for some in corpus.items.values() for item in some if item.training)
+    for modality, some in corpus.items.items():
+        if corpus.labels[modality].nnz:
+            continue
+        ways = ["Give labels to some"]
+        if len(corpus.items) > 1:
+            ways.append("leave this modality out of the manifest")
+        texts = [item.text for item in some if item.training and item.text is not None]
+        if n := sum(map(bool, find_named_labels(texts, names).labels)):
+            ways.append(
+                f"use labels='names' (--labels names), because {n:,} of {len(texts):,} texts name labels of the others"
+            )
+        ways.append("learn without labels with labels='none' (--labels none)")
+        raise ValueError(f"{modality!r}: none of {len(some)} items has a label. {', '.join(ways[:-1])}, or {ways[-1]}")
