@@ -154,6 +154,24 @@ def test_what_was_frozen_is_written_whatever_changes_meanwhile(tmp_path):
     assert vectors.find(np.array([12])).groups.tolist() == [1]
 
 
+def test_rows_that_are_added_while_it_is_written_do_no_harm(tmp_path, monkeypatch):
+    index = filled_index()
+    frozen = freeze({"codes": index}, {})
+    checksum, numbers = snapshot._checksum, iter(range(10**6, 2 * 10**6))
+
+    def add_after_checksum(piece):
+        found = checksum(piece)
+        index.add([next(numbers)], random_codes(1, 64), group=4)  # in the last chunk of those that are written
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "_checksum", add_after_checksum)
+        write_snapshot(tmp_path / "one", frozen, {})
+    copy = HammingIndex(64)
+    Snapshot(tmp_path / "one").thaw({"codes": copy}, {})
+    assert_same_answers(filled_index(), copy, 64)
+
+
 def test_facts_are_read_without_the_arrays(path):
     from modalhash.index import read_snapshot_facts
 
