@@ -5,13 +5,13 @@
     python benchmarks/speed/growth_faiss.py --quick               # a hundredth of the codes; writes nothing
 
 Codes of 64 bits lie around 1,000 centres, as in :mod:`growth`, in a file that is memory-mapped while indexes are filled
-from it. Ours is written as a snapshot, and searched in the memory that this is mapped into: no code is copied. It is
-measured a second time with clusters (``build_clusters``), which is as exact; what these take is in their rows. FAISS's
-are in memory. Queries are such codes, none of them in the index, and 100 hits are wanted: one query at a time, and 128
-together, with one thread on either side. An approximate index gets the least effort (lists read, or length of HNSW's
-queue) that finds 0.95 of the exact answer for 512 other queries, by so much more that it finds that much for the timed
-ones too, but for one time in 40; its recall for these is in the row. A hit counts as found if it is no farther away
-than the k-th of the exact answer: which of equally near items comes is open.
+from it. Ours is written as a snapshot, and read from it. It is measured a second time with clusters
+(``build_clusters``), which is as exact; what these take is in their rows. Queries are such codes, none of them in the
+index, and 100 hits are wanted: one query at a time, and 128 together, with one thread on either side. An approximate
+index gets the least effort (lists read, or length of HNSW's queue) that finds 0.95 of the exact answer for 512 other
+queries, by so much more that it finds that much for the timed ones too, but for one time in 40; its recall for these is
+in the row. A hit counts as found if it is no farther away than the k-th of the exact answer: which of equally near
+items comes is open.
 
 Works take turns, and the median counts. Results go to benchmarks/results/growth_faiss.json, and from there to the
 table. This is not part of ``make bench``, which has twenty minutes.

@@ -17,6 +17,7 @@ import pytest
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
 from modalhash.store import And, Comparison, Filter, Not, Or, Record, Revision, StoreBusyError, StoreError, all_of
+from modalhash.store.records import KEPT_MARKS
 
 N_BITS = 16
 
@@ -587,6 +588,18 @@ class StoreContract:
             assert store.revision() == now
         assert len(store) == 0
         assert store.revision() != seen[0], "empty again, and yet not as it was"
+
+    def test_the_last_marks_are_kept(self, store, other):
+        store.add([record("a")])
+        before = store.revision()
+        assert not store.has_mark("one")
+        store.add_mark("one")
+        other.add_mark("two")
+        assert [one.has_mark(mark) for one in (store, other) for mark in ("one", "two", "o")] == 2 * [True, True, False]
+        for n in range(KEPT_MARKS - 1):
+            store.add_mark(f"{n}")
+        assert [store.has_mark(mark) for mark in ("one", "two", "0")] == [False, True, True]
+        assert store.revision() == before
 
     def test_tidying_changes_nothing_that_is_found(self, store, other):
         for start in range(0, 60, 3):

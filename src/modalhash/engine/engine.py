@@ -69,14 +69,14 @@ from modalhash.engine.storage.folder import (
     recover_engine,
 )
 from modalhash.engine.storage.folder_sync import FolderSync, Synced
-from modalhash.engine.storage.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
+from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
 from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
 from modalhash.engine.training.train import train_engine
-from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
+from modalhash.index import Frozen, HammingIndex, Index, prefer_kernels
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
@@ -183,7 +183,6 @@ class Engine:
             "read_only": read_only,
             "database": database,
         }
-        snapshot = open_snapshot(self.path)  # first, because its checksums are compared in the background
         self._generation, parts, self._place, self.store = _open_folder(
             self.path, trust=trust, read_only=read_only, database=database
         )
@@ -198,8 +197,7 @@ class Engine:
         self._groups: dict[str, int] = {}
         """Group of the index of each modality."""
         self.index, self._ranker = self._make_index()
-        owner = SnapshotOwner(self._generation.id, self.model_digest)
-        self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
+        self._snapshots = SnapshotKeeper(self.path, self.store, read_only=read_only)
         self.words: PhotoWords | None = None
         if parts.refinement.word_codes is not None:
             self.words = PhotoWords(parts.words, self.config["class_names"], parts.refinement)
@@ -216,7 +214,7 @@ class Engine:
                 raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
             if not read_only:
                 remove_leftovers(self.path, self.store, self._place)
-            self._revision = self._snapshots.load(snapshot, self.index, self._ranker)
+            self._revision = self._snapshots.load(self.index, self._ranker)
             self.refresh()
             if backend == "clusters":
                 self.index.build_clusters()
@@ -383,11 +381,10 @@ class Engine:
     def refresh(self) -> None:
         """Update the index with the changes of all processes. Searches do so themselves."""
         with self._lock:
-            try:
-                self._take_in_changes()
-            except SnapshotError as error:
-                self._forget_snapshot(error)
-                self._take_in_changes()
+            self._revision = refresh(self.index, self.store, self._revision)
+            if not self.index.groups.keys() <= set(self._groups.values()):  # never change, but may be new
+                self._groups = self.store.modalities()
+            self._ranker.refresh(self.store, self._revision)
         if self._is_snapshot_due():
             self._snapshots.start(*self._freeze())
 
@@ -797,14 +794,7 @@ class Engine:
         if any(request.options.unique for request in wanted):
             return answer_unique(wanted, self.answer, SameHits(self.refinement, self._duplicates.remembered()))
         self.refresh()
-        index, ranker = self.index, self._ranker
-        try:
-            return search_requests(wanted, index, self.store, self._groups, ranker, self._judge)
-        except SnapshotError as error:
-            with self._lock:
-                if self._ranker is ranker:  # no other search has replaced it
-                    self._forget_snapshot(error)
-            return self.answer(wanted)
+        return search_requests(wanted, self.index, self.store, self._groups, self._ranker, self._judge)
 
     def warm_up(self) -> None:
         """Load models and compiled kernels before the first search.
@@ -942,18 +932,6 @@ class Engine:
         names = self.config["class_names"]
         folder = None if self.read_only else self.path
         return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
-
-    def _take_in_changes(self) -> None:
-        self._revision = refresh(self.index, self.store, self._revision)
-        if not self.index.groups.keys() <= set(self._groups.values()):  # never change, but may be new
-            self._groups = self.store.modalities()
-        self._ranker.refresh(self.store, self._revision)
-
-    def _forget_snapshot(self, error: SnapshotError) -> None:
-        """Start with an empty index, to be filled from the store, because the snapshot is damaged."""
-        self._snapshots.drop(error)
-        self.index, self._ranker = self._make_index()
-        self._revision = None
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
         revision = self._revision

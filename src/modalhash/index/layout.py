@@ -10,7 +10,8 @@ each search sees one state.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from modalhash.core.typing import Array, Codes
 from modalhash.index.kernels import compiled_is_worthwhile
 
 CHUNK = 128  # codes per chunk
+CACHE_LINE = 64  # bytes
 ROW_BITS = np.uint64(40)  # low bits of an encoded hit; the distance is above, so that hits sort by (distance, row)
 MIN_DEFERRED = 4096  # deferred rows, or an eighth of the group if that is more
 MIN_NUMBERED = 16384  # rows below which codes are not deduplicated
@@ -381,11 +383,15 @@ def chunks_for(n: int) -> int:
 
 
 def new_words(n_chunks: int, n_words: int, dtype: np.dtype[np.unsignedinteger]) -> Array:
-    """Return zeroed chunks aligned to cache lines, because a vector that spans two lines costs twice."""
-    size = n_chunks * n_words * CHUNK * dtype.itemsize
-    space = np.zeros(size + 64, dtype=np.uint8)
-    start = -space.ctypes.data % 64
-    return space[start : start + size].view(dtype).reshape(n_chunks, n_words, CHUNK)
+    return aligned_zeros((n_chunks, n_words, CHUNK), dtype)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return zeros aligned to cache lines, because a vector that spans two lines costs twice."""
+    size = math.prod(shape) * dtype.itemsize
+    space = np.zeros(size + CACHE_LINE, dtype=np.uint8)
+    start = -space.ctypes.data % CACHE_LINE
+    return space[start : start + size].view(dtype).reshape(shape)
 
 
 def to_chunks(rows: Array, n_chunks: int) -> Array:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +13,11 @@ import numpy as np
 from modalhash.core.typing import Array
 from modalhash.index.interface import check_groups, check_ids, distinct_ids
 from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
-from modalhash.index.layout import find_sorted
+from modalhash.index.layout import aligned_zeros, find_sorted
 
 MAP_ABOVE = 2**28
 """Bytes of vectors above which they are in a memory-mapped temporary file, so that the system can drop unused pages.
 256 MiB are two million items."""
-CACHE_LINE = 64
 
 
 class VectorView(NamedTuple):
@@ -29,8 +27,6 @@ class VectorView(NamedTuple):
     groups: Array
     rows: Array
     n: int
-    check: Callable[[Array | None], None] | None = None
-    """Verifies the checksums of some or all rows before use, if they are from a snapshot."""
 
 
 class VectorTable:
@@ -77,8 +73,7 @@ class VectorTable:
     @property
     def mapped(self) -> bool:
         """Whether the rows are in a memory-mapped file."""
-        rows = self._view.rows
-        return isinstance(rows, np.memmap) or isinstance(rows.base, np.memmap | mmap.mmap)
+        return isinstance(self._view.rows, np.memmap)
 
     def add(self, ids: Any, vectors: Array, *, group: Any = 0) -> None:
         """Add rows with ascending ids, all larger than those added before."""
@@ -129,8 +124,6 @@ class VectorTable:
         else:
             rows, present = find_sorted(view.ids[: view.n], numbers)
         rows = rows if present.all() else rows[present]
-        if view.check is not None:
-            view.check(rows)
         return FoundRows(view.rows, rows, view.groups[rows], present)
 
     def _freeze(self) -> VectorView:
@@ -146,8 +139,6 @@ class VectorTable:
             self._view, self._n_removed = view, int(np.count_nonzero(view.groups[: view.n] < 0))
 
     def _copied(self, view: VectorView, kept: slice | Array, capacity: int) -> VectorView:
-        if view.check is not None:
-            view.check(None)
         ids, groups = np.zeros(capacity, np.int64), np.zeros(capacity, np.int32)
         rows = self._allocate(capacity)
         n = len(view.ids[kept])
@@ -155,15 +146,13 @@ class VectorTable:
         return VectorView(ids, groups, rows, view.n)
 
     def _allocate(self, capacity: int) -> Array:
-        """Return space for rows, aligned to cache lines if a row is a multiple of one."""
+        """Return zeros for rows, in a memory-mapped file if there are many."""
         size = capacity * self.width
         if size > self._map_above:
             with tempfile.TemporaryFile(dir=self._folder) as file:  # unnamed, so deleted when unmapped
                 file.truncate(size)
                 return np.memmap(file, dtype=np.int8, mode="r+", shape=(capacity, self.width))
-        space = np.zeros(size + CACHE_LINE, dtype=np.int8)
-        start = -space.ctypes.data % CACHE_LINE
-        return space[start : start + size].reshape(capacity, self.width)
+        return aligned_zeros((capacity, self.width), np.dtype(np.int8))
 
 
 class FoundRows(NamedTuple):

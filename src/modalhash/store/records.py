@@ -23,6 +23,9 @@ MAX_REFINEMENT = 192
 MAX_DEPTH = 100
 """Maximum nesting depth of lists and mappings in ``extra``."""
 
+KEPT_MARKS = 32
+"""Number of marks that a store keeps (:meth:`Store.add_mark`)."""
+
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # a backslash before it may itself be escaped
 
@@ -226,6 +229,15 @@ class Store(Protocol):
 
     def revision_if_ready(self) -> Revision | None:
         """Return the current revision, or None if that would wait for a lock or a network."""
+
+    def add_mark(self, mark: str) -> None:
+        """Store a mark, a word that names the present state, without a new revision; the last 32 are kept."""
+
+    def has_mark(self, mark: str) -> bool:
+        """Return whether this store had the mark added, or is a copy of a store that had.
+
+        So whatever was read from the marked store when the mark was added is a past state of this one.
+        """
 
     def modalities(self) -> dict[str, int]:
         """Return the number of each modality by name; numbers never change."""

@@ -1,15 +1,10 @@
-"""Snapshot of an engine's index: when it is valid, used and written.
+"""Snapshot of an engine's index: when it is used and written.
 
 ``index.snapshot`` in the engine's folder is a copy of the codes, ids, sketches and refinement vectors up to one
-revision of the store, in the format of :mod:`modalhash.index.snapshot`. It is valid if
-
-- it has the generation and the model digest of the engine;
-- its revision is not later than that of the store, which may have been restored from a copy;
-- its *witnesses* agree with the store: the last items and removals up to its revision, and items in between. Row ids
-  are never reused, so a row id with another code belongs to a diverged copy of the engine.
-
-Later changes are read from the store. If the snapshot is invalid or damaged, everything is read from the store, and a
-new one is written.
+revision of the store, in the format of :mod:`modalhash.index.snapshot`. It names a random *mark*, which its writer
+stored in the store before, so it is valid if the store has its mark: another engine, a copy of this one that has
+changed separately, or a store that was restored from an older copy does not have it. Later changes are read from the
+store. If the snapshot is invalid or damaged, everything is read from the store, and a new one is written.
 
 Snapshots are written concurrently with searches, from immutable arrays. Several processes may write them; each file is
 written atomically, and the last one stays. Write errors cause a warning.
@@ -18,15 +13,14 @@ written atomically, and the last one stays. Write errors cause a warning.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 import warnings
-import zlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from modalhash.core.files import is_being_written
 from modalhash.engine.search.ordering import Ranker
@@ -48,124 +42,72 @@ CHANGED_SHARE = 32
 """A snapshot is written when 1 / CHANGED_SHARE of the items changed since the last one."""
 MIN_PAUSE, PAUSE_SHARE = 60.0, 20
 """Seconds between two snapshots of a process, and multiple of the time that the last one took."""
-N_WITNESSES = 32
-"""Number of last items, of items in between, and of removals that are compared with the store."""
 
 
-class SnapshotOwner(NamedTuple):
-    """The engine that a snapshot belongs to."""
-
-    generation: str | None
-    model_digest: str
-
-
-def open_snapshot(folder: Path) -> Snapshot | None:
-    """Open the snapshot of an engine; None if it is missing or damaged."""
-    path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        return Snapshot(path)
-    except SnapshotError as error:
-        _warn_of_damage(error)
-        return None
-
-
-def snapshot_problem(folder: Path, owner: SnapshotOwner, store: Store) -> str | None:
+def snapshot_problem(folder: Path, store: Store) -> str | None:
     """Read the entire snapshot and return why it is invalid; None if it is valid or missing."""
     path = folder / FILE
     if not path.exists():
         return None
     try:
         snapshot = Snapshot(path)
-        snapshot.check()
     except SnapshotError as error:
         return str(error)
-    return (
-        None
-        if _reached(snapshot.facts, owner, store) is not None
-        else f"{path} does not belong to the current state of this engine"
-    )
+    if _reached(snapshot.facts, store) is None:
+        return f"{path} does not belong to the current state of this engine"
+    return None
 
 
-def _reached(facts: dict[str, Any], owner: SnapshotOwner, store: Store) -> Revision | None:
+def _reached(facts: Mapping[str, Any], store: Store) -> Revision | None:
     """Return the revision of a snapshot of this store; None if it belongs to another one."""
     try:
-        if (facts["generation"], facts["model_digest"]) != owner:
-            return None
-        revision, now = Revision(*map(int, facts["revision"])), store.revision()
-        if revision.items > now.items or revision.removals > now.removals:
-            return None
-        witnesses = facts["witnesses"]
-        items = {int(number): int(digest) for number, digest in witnesses["items"]}
-        if any(items[number] != digest for number, digest in _digests(store, list(items)).items()):
-            return None
-        last = _last_removals(store, revision)
-        recorded = None if witnesses["removals"] is None else list(map(int, witnesses["removals"]))
-        return revision if last is None or recorded is None or last == recorded else None
+        return Revision(*map(int, facts["revision"])) if store.has_mark(facts["mark"]) else None
     except (LookupError, TypeError, ValueError):
         return None
-
-
-def _digests(store: Store, numbers: list[int]) -> dict[int, int]:
-    """Return checksums of code and vector by row id, of the items in the store."""
-    records = store.records(numbers)
-    return {number: zlib.crc32(bytes(one.code) + (one.refinement or b"")) for number, one in records.items()}
-
-
-def _last_removals(store: Store, until: Revision) -> list[int] | None:
-    """Return the row ids of the last removals up to a revision; None if the store has dropped them."""
-    since = until._replace(removals=max(0, until.removals - N_WITNESSES))
-    removed: list[int] = store.removed(since, until).tolist()
-    return removed if len(removed) == until.removals - since.removals else None
 
 
 class SnapshotKeeper:
     """Loads the snapshot of an engine, and writes a new one when enough has changed."""
 
-    def __init__(self, folder: Path, owner: SnapshotOwner, store: Store, *, read_only: bool) -> None:
+    def __init__(self, folder: Path, store: Store, *, read_only: bool) -> None:
         self.path = folder / FILE
-        self._owner, self._store, self._read_only = owner, store, read_only
+        self._store, self._read_only = store, read_only
         self._saved: Revision | None = None
-        self._used: tuple[int, int] | None = None
         self._not_before = 0.0
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def load(self, snapshot: Snapshot | None, index: HammingIndex, ranker: Ranker) -> Revision | None:
-        """Fill an empty index and ranker from a snapshot and return its revision; None if it is invalid."""
-        if snapshot is None:
-            return None
-        revision = _reached(snapshot.facts, self._owner, self._store)
-        if revision is None:
+    def load(self, index: HammingIndex, ranker: Ranker) -> Revision | None:
+        """Fill an empty index and ranker from the snapshot and return its revision; None without a valid one."""
+        if not self.path.exists():
             return None
         try:
+            snapshot = Snapshot(self.path)
+            revision = _reached(snapshot.facts, self._store)
+            if revision is None:
+                return None
             snapshot.thaw({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
-            ranker.resume(revision)
         except SnapshotError as error:
-            _warn_of_damage(error)
+            warnings.warn(
+                f"{error}. All items are read from the store instead, which takes longer; a new snapshot will be "
+                "written",
+                UserWarning,
+                stacklevel=2,
+            )
+            if not self._read_only:
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
             return None
-        self._saved, self._used = revision, snapshot.identity
+        ranker.resume(revision)
+        self._saved = revision
         return revision
-
-    def drop(self, error: SnapshotError) -> None:
-        """Delete the loaded snapshot because it is damaged."""
-        _warn_of_damage(error)
-        self._saved, self._not_before = None, 0.0
-        if self._read_only:
-            return
-        try:
-            status = self.path.stat()
-            if (status.st_dev, status.st_ino) == self._used:  # not replaced by another process
-                self.path.unlink()
-        except OSError:  # deleted, or read-only; the next process to open it finds the damage
-            pass
 
     def describe(self) -> dict[str, Any] | None:
         """Return size, age and number of changes since the snapshot on disk; None without one."""
         try:
             facts, size = read_snapshot_facts(self.path)
-            if (facts["generation"], facts["model_digest"]) != self._owner:
+            revision = _reached(facts, self._store)
+            if revision is None:
                 return None
             created = datetime.fromisoformat(facts["created"])
             return {
@@ -173,7 +115,7 @@ class SnapshotKeeper:
                 "items": int(facts["items"]),
                 "created": facts["created"],
                 "age": max(0.0, round((datetime.now(UTC) - created).total_seconds(), 1)),
-                "changes_since": _changes(Revision(*map(int, facts["revision"])), self._store.revision()),
+                "changes_since": _changes(revision, self._store.revision()),
             }
         except (SnapshotError, LookupError, TypeError, ValueError):
             return None
@@ -211,15 +153,20 @@ class SnapshotKeeper:
         ``anyway`` writes even if the snapshot of another process is recent enough.
         """
         begin = time.monotonic()
+        mark = secrets.token_hex(8)
+        facts = {
+            "mark": mark,
+            "revision": list(revision),
+            "items": n_items,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         try:
             if not self.path.parent.is_dir() or (not anyway and self._is_done_by_others(revision, n_items)):
                 return None
-            size = write_snapshot(self.path, frozen, self._facts(revision, n_items))
+            self._store.add_mark(mark)  # first, so that the snapshot is valid as soon as it has its name
+            size = write_snapshot(self.path, frozen, facts)
             with contextlib.suppress(StoreError):  # closed or busy; the next save tries again
                 self._store.optimize()
-        except SnapshotError as error:  # in mapped vectors; the next search reads the store
-            _warn_of_damage(error)
-            return None
         except StoreError:  # closed meanwhile, or unavailable
             return None
         except OSError as error:
@@ -236,38 +183,17 @@ class SnapshotKeeper:
         return size
 
     def _is_done_by_others(self, revision: Revision, n_items: int) -> bool:
-        """Return whether another process is writing a snapshot, or has a recent one."""
+        """Return whether another process is writing a snapshot, or has written a recent one."""
         if is_being_written(self.path):
             return True
         try:
-            facts, _ = read_snapshot_facts(self.path)
-            theirs = Revision(*map(int, facts["revision"]))
-            if (facts["generation"], facts["model_digest"]) != self._owner:
-                return False
-        except (SnapshotError, LookupError, TypeError, ValueError):
+            theirs = _reached(read_snapshot_facts(self.path)[0], self._store)
+        except SnapshotError:
             return False
-        if self._saved is None and theirs == revision:
-            return False  # it exists and was invalid
-        if CHANGED_SHARE * _changes(theirs, revision) >= n_items:
+        if theirs is None or CHANGED_SHARE * _changes(theirs, revision) >= n_items:
             return False
         self._saved = theirs
         return True
-
-    def _facts(self, revision: Revision, n_items: int) -> dict[str, Any]:
-        last = range(max(1, revision.items - N_WITNESSES + 1), revision.items + 1)
-        between = np.linspace(1, max(1, revision.items), N_WITNESSES).astype(int).tolist()
-        numbers = sorted({*last, *between}) if revision.items else []
-        return {
-            "generation": self._owner.generation,
-            "model_digest": self._owner.model_digest,
-            "revision": list(revision),
-            "items": n_items,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "witnesses": {
-                "items": sorted(_digests(self._store, numbers).items()),
-                "removals": _last_removals(self._store, revision),
-            },
-        }
 
 
 def freeze_engine(index: HammingIndex, ranker: Ranker) -> Frozen:
@@ -276,11 +202,3 @@ def freeze_engine(index: HammingIndex, ranker: Ranker) -> Frozen:
 
 def _changes(since: Revision, until: Revision) -> int:
     return abs(until.items - since.items) + abs(until.removals - since.removals)
-
-
-def _warn_of_damage(error: SnapshotError) -> None:
-    warnings.warn(
-        f"{error}. All items are read from the store instead, which takes longer; a new snapshot will be written",
-        UserWarning,
-        stacklevel=3,
-    )

@@ -14,13 +14,11 @@ from modalhash.engine.storage.folder import (
     MEDIA,
     SNAPSHOT,
     EngineError,
-    Generation,
     is_saved_media,
-    model_digest,
     read_config,
     read_parts,
 )
-from modalhash.engine.storage.index_snapshot import SnapshotOwner, snapshot_problem
+from modalhash.engine.storage.index_snapshot import snapshot_problem
 from modalhash.engine.storage.location import StoreLocation, drop_leftover, has_schema, sweep_unfinished
 from modalhash.store import (
     Store,
@@ -162,16 +160,13 @@ def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:
 
 def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
     """Find an invalid index snapshot, which is not damage because it is recreated."""
-    with suppress(EngineError):
-        config = read_config(folder)
-        owner = SnapshotOwner(Generation(folder).id, model_digest(config))
-        problem = snapshot_problem(folder, owner, store)
-        if problem is not None:
-            if repair:
-                (folder / SNAPSHOT).unlink(missing_ok=True)
-            message = f"an invalid snapshot of the index ({problem}); opening takes longer until a new one is written"
-            return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
-    return []
+    problem = snapshot_problem(folder, store)
+    if problem is None:
+        return []
+    if repair:
+        (folder / SNAPSHOT).unlink(missing_ok=True)
+    message = f"an invalid snapshot of the index ({problem}); opening takes longer until a new one is written"
+    return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
 
 
 def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:

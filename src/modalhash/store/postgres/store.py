@@ -30,6 +30,7 @@ from modalhash.store.postgres.rows import integers, read_rows
 from modalhash.store.postgres.schema import COLUMNS, COPIED, CREATE, FORMAT, FROM, KEYS, NUMBERS, PADDED_REFINEMENT
 from modalhash.store.postgres.words import find_items, searched_words
 from modalhash.store.records import (
+    KEPT_MARKS,
     MAX_REFINEMENT,
     FoundNumbers,
     Key,
@@ -299,6 +300,18 @@ class PostgresStore:
         """Return None, because asking the server may take long."""
         return None
 
+    def add_mark(self, mark: str) -> None:
+        def work(connection: Any) -> None:
+            self._lock_counter(connection)
+            marks = " ".join([*_marks(connection), mark][-KEPT_MARKS:])
+            sql = "INSERT INTO meta VALUES ('marks', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            connection.execute(sql, [marks])
+
+        self._change(work)
+
+    def has_mark(self, mark: str) -> bool:
+        return mark in self._connections.read(_marks)
+
     def modalities(self) -> dict[str, int]:
         return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
 
@@ -539,6 +552,11 @@ def _snapshot(connection: Any) -> Iterator[None]:
 def _select(connection: Any, sql: str, values: Sequence[Any]) -> list[Any]:
     rows: list[Any] = connection.cursor(binary=True).execute(sql, values).fetchall()
     return rows
+
+
+def _marks(connection: Any) -> list[str]:
+    rows = _select(connection, "SELECT value FROM meta WHERE key = 'marks'", ())
+    return str(rows[0][0]).split() if rows else []
 
 
 def _page(connection: Any, last: int, stop: int, modality: str | None, more: str = "") -> list[Any]:

@@ -25,6 +25,7 @@ from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice
 from modalhash.store.filters import Filter
 from modalhash.store.records import (
+    KEPT_MARKS,
     MAX_REFINEMENT,
     FoundNumbers,
     Key,
@@ -339,6 +340,14 @@ class SqliteStore:
         finally:
             self._lock.release()
 
+    def add_mark(self, mark: str) -> None:
+        with self._change() as connection:
+            marks = " ".join([*self._marks(), mark][-KEPT_MARKS:])
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('marks', ?)", (marks,))
+
+    def has_mark(self, mark: str) -> bool:
+        return mark in self._marks()
+
     def modalities(self) -> dict[str, int]:
         return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
 
@@ -454,6 +463,10 @@ class SqliteStore:
         connection.executemany("DELETE FROM item WHERE number = ?", rows)
         connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
         self._forget_removals(connection)
+
+    def _marks(self) -> list[str]:
+        rows = self._rows("SELECT value FROM meta WHERE key = 'marks'")
+        return str(rows[0][0]).split() if rows else []
 
     def _forgotten(self) -> int:
         rows = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
