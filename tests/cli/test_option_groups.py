@@ -1,14 +1,21 @@
-"""A command whose options are in groups has all of them, with their defaults, on the command line."""
+"""A command whose options are in groups has all of them, with their defaults, on the command line.
+
+An option that the engine declares is one field: the command line has it too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from typer.testing import CliRunner
 
 from modalhash.cli.options import with_option_groups
+from modalhash.engine import RetrainOverrides, TrainSettings
+from modalhash.engine.settings import Option, Options, Workers
 
 
 @dataclass(frozen=True)
@@ -50,3 +57,78 @@ def test_mistakes_are_those_of_typer():
     assert CliRunner().invoke(app, []).exit_code == 2
     assert CliRunner().invoke(app, ["here", "--depth", "0"]).exit_code == 2
     assert seen == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deeper(TrainSettings):
+    """Options of training, and new ones."""
+
+    depth: Annotated[int, Option("How ``deep``.", at_least=2)] = 3
+    shape: Annotated[str | None, Option("Form.", choices=("round", "flat"), by_default="any", check=False)] = None
+    parts: Annotated[Mapping[str, Any] | None, Option("Parts.", json=True, metavar="PART=NUMBER")] = None
+    smooth: Annotated[bool | Callable[[], str], Option("Not rough.", python="Or a function.")] = True
+    inner: Annotated[int, Option("Not on the command line.", flag="")] = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes(Options, like=Deeper, by_default="as before"):
+    """Changes of some options."""
+
+    depth: int | None = None
+    labels: str | None = None
+
+
+def make_training(settings, **options):
+    seen = []
+
+    def command(settings, threads=None):
+        """Do it."""
+        seen.append((settings, threads))
+
+    command.__annotations__ = {"settings": settings, "threads": Workers}
+    app = typer.Typer()
+    app.command()(partial(with_option_groups, **options)(command))
+    return app, seen
+
+
+def test_a_new_option_of_training_is_one_field():
+    @dataclass(frozen=True, kw_only=True)
+    class Training(Options, like=Deeper):
+        depth: int = 3
+        shape: str | None = None
+        parts: Mapping[str, Any] | None = None
+        smooth: bool = True
+        n_bits: int | str = "auto"
+        inner: int = 7
+
+    app, seen = make_training(Training)
+    assert CliRunner().invoke(app, []).exit_code == 0
+    words = ["--depth", "4", "--shape", "flat", "--parts", "a=1", "--parts", "b=x", "--no-smooth", "--bits", "64"]
+    assert CliRunner().invoke(app, [*words, "--threads", "2"]).exit_code == 0
+    given = Training(depth=4, shape="flat", parts={"a": 1, "b": "x"}, smooth=False, n_bits=64)
+    assert seen == [(Training(), None), (given, 2)]
+    assert type(seen[1][0].shape) is str
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    for text in ("How deep.", "[default: 3]", "[default: (any)]", "PART=NUMBER", "May be repeated.", "--no-smooth"):
+        assert text in shown
+    assert "Or a function" not in shown
+    assert "inner" not in shown
+    for wrong in (["--depth", "1"], ["--shape", "square"], ["--inner", "1"], ["--threads", "0"]):
+        assert CliRunner().invoke(app, wrong).exit_code == 2
+
+
+def test_a_command_has_the_options_that_it_includes():
+    app, seen = make_training(Deeper, include=lambda option: option.check)
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert all(f"--{flag} " in shown for flag in ("depth", "smooth", "bits", "labels", "field"))
+    assert not any(f"--{flag} " in shown for flag in ("shape", "codes", "seed", "store", "table"))
+    assert CliRunner().invoke(app, ["--depth", "5", "--labels", "names"]).exit_code == 0
+    assert seen == [(Deeper(depth=5, labels="names"), None)]
+
+
+def test_what_is_not_given_stays_as_it_was():
+    app, seen = make_training(Changes)
+    assert CliRunner().invoke(app, ["--labels", "none"]).exit_code == 0
+    assert seen == [(Changes(labels="none"), None)]
+    assert "[default: (as before)]" in CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert RetrainOverrides.options["labels"].by_default == "unchanged"

@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from modalhash.cli.common import (
-    AsJson,
-    Encoding,
-    Field,
-    Quiet,
-    ReadMemory,
-    ReadSeconds,
-    Separator,
-    Sheet,
-    Workers,
-    bits_or_auto,
     describe_problem,
     describe_seconds,
-    import_from_here,
-    key_any,
-    key_values,
     print_json,
     printable,
     problems_as_json,
     progress_bars,
-    table_format,
 )
-from modalhash.cli.options import (
-    Bits,
-    Download,
-    EncoderNames,
-    Labels,
-    LabelsFrom,
-    LearnFrom,
-    LearnFromItems,
-    Method,
-    Param,
-    QualityOfEncoders,
-    Sources,
-)
+from modalhash.cli.options import ReadingOptions, ReportOptions, Sources, allow_imports, with_option_groups
+from modalhash.engine.settings import TrainSettings
 
 if TYPE_CHECKING:
     from modalhash.engine import SourceCheck, TrainingPlan
@@ -51,25 +29,12 @@ EXAMPLES = 2
 """Number of items printed for each kind of problem."""
 
 
+@partial(with_option_groups, include=lambda option: option.check)
 def check(
     sources: Sources,
-    bits: Bits = "auto",
-    method: Method = None,
-    param: Param = None,
-    encoder: EncoderNames = None,
-    quality: QualityOfEncoders = None,
-    download: Download = False,
-    field: Field = None,
-    encoding: Encoding = None,
-    separator: Separator = None,
-    sheet: Sheet = None,
-    labels: LabelsFrom = Labels.given,
-    learn_from: LearnFromItems = LearnFrom.training,
-    workers: Workers = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    settings: TrainSettings,
+    reading: ReadingOptions,
+    report: ReportOptions,
 ) -> None:
     """Check sources before training: what would be skipped, what looks wrong, and how long it would take.
 
@@ -91,38 +56,23 @@ def check(
 
     modalhash check photos/ texts.csv --json
     """
-    from modalhash.encoders import default_quality, names_module
+    from modalhash.encoders import default_quality
     from modalhash.engine import check_sources
 
-    encoders = key_values(encoder, "--encoder")
-    if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
-        import_from_here()
+    settings = replace(settings, table=reading.table)
+    allow_imports(settings.method, settings.encoders)
     with progress_bars() as callback:
-        found = check_sources(
-            sources,
-            n_bits=bits_or_auto(bits),
-            encoders=encoders,
-            method=method,
-            parameters=key_any(param, "--param"),
-            labels=labels.value,
-            fields=key_values(field, "--field"),
-            table=table_format(encoding, separator, sheet),
-            learn_from=learn_from.value,
-            quality=None if quality is None else quality.value,
-            download=download,
-            workers=workers,
-            callback=callback,
-        )
-    if as_json:
+        found = check_sources(sources, callback=callback, **vars(settings))
+    if report.as_json:
         print_json({**found.to_dict(), "problems": problems_as_json(found.problems)})
     else:
-        for line in _lines(found, encoders, default_quality() if quality is None else quality.value):
+        for line in _lines(found, settings.encoders or {}, settings.quality or default_quality()):
             typer.echo(line)
     if found.exit_code:
         raise typer.Exit(found.exit_code)
 
 
-def _lines(found: SourceCheck, encoders: dict[str, str], quality: str) -> list[str]:
+def _lines(found: SourceCheck, encoders: Mapping[str, Any], quality: str) -> list[str]:
     lines = _sources(found)
     if found.modalities:
         lines += ["", *_counts(found)]
@@ -173,7 +123,7 @@ def _left_out(found: SourceCheck) -> list[str]:
     return lines
 
 
-def _plan(found: SourceCheck, plan: TrainingPlan, encoders: dict[str, str], quality: str) -> list[str]:
+def _plan(found: SourceCheck, plan: TrainingPlan, encoders: Mapping[str, Any], quality: str) -> list[str]:
     from modalhash.encoders import QUALITIES
 
     learns = "without labels" if found.labels is None else f"from {_number(len(found.labels.items), 'label')}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from modalhash.core.progress import Callback, Progress
-    from modalhash.data import Dataset, TableFormat
+    from modalhash.data import Dataset
     from modalhash.engine import Engine, Problem
 
 
@@ -152,45 +152,7 @@ MAX_PROBLEMS = 20
 """Number of problems printed; --json lists all."""
 
 EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of the engine.", show_default=False)]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Name of a field in the manifest, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.",
-        show_default=False,
-    ),
-]
-Separator = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        help="Separator of columns, e.g. [b]';'[/b] or [b]'\\t'[/b]; detected by default.",
-        show_default=False,
-    ),
-]
-Sheet = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
-]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of skipping it.")]
-Exif = Annotated[
-    bool,
-    typer.Option(
-        "--exif/--no-exif",
-        help="Read the fields taken, camera, lens, latitude and longitude from the EXIF data of photos.",
-    ),
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
-ReadText = Annotated[
-    bool,
-    typer.Option("--read-text", help="Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each)."),
-]
 Want = Annotated[
     list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
 ]
@@ -219,24 +181,6 @@ Trust = Annotated[
 ReadOnly = Annotated[
     bool,
     typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk."),
-]
-
-Store = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STORE",
-        help="Where items are stored: [b]sqlite[/b], a file in the folder; [b]postgresql[/b], the database in the "
-        "variable; or the URL of a database. By default as in the replaced engine, else sqlite.",
-        show_default=False,
-    ),
-]
-StoreVariable = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Environment variable with the URL of the database; MODALHASH_DATABASE_URL by default.",
-        show_default=False,
-    ),
 ]
 
 
@@ -316,12 +260,6 @@ def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
 def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
     """Parse as :func:`key_values`, with numbers, true, false, none and JSON converted."""
     return {key: _parse(value) for key, value in key_values(texts, option).items()}
-
-
-def table_format(encoding: str | None, separator: str | None, sheet: str | None) -> TableFormat:
-    from modalhash.data import TableFormat
-
-    return TableFormat(encoding, separator, sheet)
 
 
 def bits_or_auto(text: str) -> int | str:

@@ -20,10 +20,11 @@ import typer
 
 import modalhash
 from modalhash import __version__
-from modalhash.cli.common import audited, bits_or_auto, console, describe_codes, progress_bars, show_problems
-from modalhash.cli.options import Bits, Quality
+from modalhash.cli.common import audited, console, describe_codes, progress_bars, show_problems
+from modalhash.cli.options import with_option_groups
 from modalhash.cli.serve import listen, serve_until_stopped
 from modalhash.core.files import write_atomically
+from modalhash.engine.settings import CodeLength, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,6 +159,7 @@ class Data(StrEnum):
     generated = "generated"
 
 
+@with_option_groups
 def demo(
     data: Annotated[
         Data,
@@ -168,13 +170,14 @@ def demo(
         typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
-    bits: Bits = "auto",
+    bits: CodeLength = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     quality: Annotated[
-        Quality | None,
-        typer.Option(
-            help="Encoders. [b]fast[/b] is built in and matches only known words.",
-            show_default="best; for photos the best installed",
+        str | None,
+        Option(
+            "Encoders. ``fast`` is built in and matches only known words.",
+            by_default="best; for photos the best installed",
+            choices=("fast", "best"),
         ),
     ] = None,
     serve: Annotated[bool, typer.Option(help="Serve the page at the end, until Ctrl-C.")] = True,
@@ -198,17 +201,17 @@ def demo(
 
     modalhash demo --data generated
     """
-    out, n_bits = console(), bits_or_auto(bits)
+    out = console()
     if photos is not None and data is Data.generated:
         raise ValueError("--photos and --data generated exclude each other; use one of them")
     if data is Data.generated:
-        _measure_generated(out, bits=64 if n_bits == "auto" else n_bits, seed=seed)
+        _measure_generated(out, bits=64 if bits == "auto" else bits, seed=seed)
         return
     if photos is not None:
-        engine = show_photos(out, photos, folder, bits=n_bits, seed=seed, quality=quality)
+        engine = show_photos(out, photos, folder, bits=bits, seed=seed, quality=quality)
         about: dict[str, Any] = {"name": photos.expanduser().resolve().name}
     else:
-        engine = show(out, folder, bits=n_bits, seed=seed, fresh=fresh, quality=quality or Quality.best)
+        engine = show(out, folder, bits=bits, seed=seed, fresh=fresh, quality=quality or "best")
         about = {"name": "OpenMoji", "examples": EXAMPLES}
     with engine:
         if serve:

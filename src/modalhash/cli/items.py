@@ -13,20 +13,12 @@ import typer
 from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
-    Encoding,
     EngineFolder,
-    Exif,
-    Field,
     Quiet,
     ReadMemory,
     ReadOnly,
-    ReadSeconds,
-    ReadText,
-    Separator,
-    Sheet,
     Strict,
     Trust,
-    Workers,
     audited,
     console,
     key_values,
@@ -38,31 +30,26 @@ from modalhash.cli.common import (
     rate_and_time_left,
     say,
     show_problems,
-    table_format,
 )
+from modalhash.cli.options import ReadingOptions, ReportOptions, TableOptions, with_option_groups
 from modalhash.engine import ids_summary
+from modalhash.engine.settings import FieldNames, ReadSettings, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup, Relabelled
 
 
+@with_option_groups
 def add(
+    *,
     engine: EngineFolder,
     manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are optional.")],
-    field: Field = None,
-    encoding: Encoding = None,
-    separator: Separator = None,
-    sheet: Sheet = None,
+    settings: ReadSettings,
+    reading: ReadingOptions,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items with the same id.")] = False,
-    read_text: ReadText = False,
-    exif: Exif = True,
     strict: Strict = False,
-    workers: Workers = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
     trust: Trust = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    report: ReportOptions,
 ) -> None:
     """Add items to an engine, without training.
 
@@ -90,22 +77,18 @@ def add(
     ):
         done = opened.add(
             manifest,
-            fields=key_values(field, "--field"),
-            table=table_format(encoding, separator, sheet),
             replace=replace,
-            read_text=read_text,
-            exif=exif,
             strict=strict,
-            workers=workers,
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
+            **vars(settings) | {"table": reading.table},
         )
         noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)
     for line in done.notes:
         say(printable(line))
     show_problems(done.problems, manifest)
-    if as_json:
+    if report.as_json:
         counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
         print_json({**counts, "problems": problems_as_json(done.problems)})
     else:
@@ -152,6 +135,7 @@ MAX_LABELS = 10
 """Number of unknown labels printed; --json lists all."""
 
 
+@with_option_groups
 def relabel(
     engine: EngineFolder,
     file: Annotated[
@@ -261,6 +245,7 @@ def export(
             say(f"{len(opened):,} items written to {output}")
 
 
+@with_option_groups
 def encode(
     engine: EngineFolder,
     source: Annotated[
@@ -272,6 +257,7 @@ def encode(
         ),
     ],
     out: Annotated[str, typer.Option(metavar="URL", help="Folder for the files of codes, a path or an fsspec URL.")],
+    written: TableOptions,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -289,10 +275,7 @@ def encode(
             help="Base folder of paths in manifests and lists, which must be inside it; by default their own folder.",
         ),
     ] = None,
-    field: Field = None,
-    encoding: Encoding = None,
-    separator: Separator = None,
-    sheet: Sheet = None,
+    field: FieldNames = None,
     part_size: Annotated[int, typer.Option(min=1, help="Inputs per output file; a tar is one file.")] = 2048,
     read_memory: ReadMemory = None,
     trust: Trust = False,
@@ -322,8 +305,8 @@ def encode(
         done = opened.encode_to(
             source,
             out,
-            fields=key_values(field, "--field"),
-            table=table_format(encoding, separator, sheet),
+            fields=field,
+            table=written.table,
             root=root,
             scheduler=scheduler,
             workers=workers,

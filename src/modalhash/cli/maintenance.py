@@ -18,11 +18,7 @@ from modalhash.cli.common import (
     EngineFolder,
     Quiet,
     ReadOnly,
-    ReadText,
-    Store,
-    StoreVariable,
     Trust,
-    Workers,
     audited,
     console,
     describe_codes,
@@ -38,6 +34,8 @@ from modalhash.cli.common import (
     progress_bars,
     say,
 )
+from modalhash.cli.options import with_option_groups
+from modalhash.engine.settings import ReadText, StorePlace, StoreVariable, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine, FolderSync, Synced, SyncPlan
@@ -212,11 +210,12 @@ def backup(
     say(f"{engine} written to {file} ({file.stat().st_size / 1e6:,.1f} MB)")
 
 
+@with_option_groups
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive written by modalhash backup.")],
     engine: EngineFolder,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
-    store: Store = None,
+    store: StorePlace = None,
     store_variable: StoreVariable = None,
 ) -> None:
     """Restore an engine from a backup, atomically.
@@ -263,6 +262,7 @@ def split(
         say(f"{shard}: {size:,} items")
 
 
+@with_option_groups
 def sync(
     engine: EngineFolder,
     photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos.", show_default=False)],

@@ -1,84 +1,135 @@
-"""Options shared by several commands: sources, encoders, labels, methods, parameters and data sets."""
+"""Options shared by several commands, and the options that the engine declares as options of the command line."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from modalhash.cli.common import (
+    AsJson,
     Map,
+    Quiet,
     ReadMemory,
     ReadSeconds,
+    bits_or_auto,
     command_with,
     file_mapping,
     import_from_here,
     key_any,
+    key_values,
     open_dataset,
 )
+from modalhash.engine.settings import Option
 
 if TYPE_CHECKING:
-    from modalhash.data import Dataset
+    from modalhash.data import Dataset, TableFormat
+    from modalhash.engine.settings import TrainSettings
+
+CODE = re.compile(r"``(.+?)``")
 
 
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+class _Entry(NamedTuple):
+    """A parameter of a command, and how its value is read."""
+
+    parameter: inspect.Parameter
+    read: Callable[[Any], Any]
+
+
+def with_option_groups(
+    command: Callable[..., None], *, include: Callable[[Option], bool] = lambda option: True
+) -> Callable[..., None]:
     """Turn the fields of dataclass parameters of a command into options of the command line.
 
-    Fields are declared as for typer: ``field: Annotated[int, typer.Option(help=…)] = 3``.
+    Fields and parameters are declared as for typer, ``Annotated[int, typer.Option(help=…)]``, or by an
+    :class:`~modalhash.engine.settings.Option`; of the latter, fields that ``include`` refuses keep their defaults.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters = []
+    groups: dict[str, dict[str, _Entry]] = {}
+    entries: dict[str, _Entry] = {}
     for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            of_group = get_type_hints(groups[name], include_extras=True)
-            parameters += [_parameter(field, of_group[field.name]) for field in fields(groups[name])]
+        if is_dataclass(hint := hints[name]):
+            groups[name] = _entries(hint, include)
+            entries |= groups[name]
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            entries[name] = _entry(name, hint, parameter.default, _declared(hint))
 
     @wraps(command)
     def flat(**given: Any) -> None:
+        values = {name: entries[name].read(value) for name, value in given.items()}
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
+            values[name] = hints[name](**{field: values.pop(field) for field in group})
+        command(**values)
 
+    parameters = [entry.parameter for entry in entries.values()]
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
 
 
-def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
-    default = inspect.Parameter.empty if field.default is MISSING else field.default
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+def _entries(group: Any, include: Callable[[Option], bool]) -> dict[str, _Entry]:
+    hints = get_type_hints(group, include_extras=True)
+    options: dict[str, Option] = getattr(group, "options", {})
+    known = {field.name: field for field in fields(group)}
+    found = {}
+    for name in [*options, *(name for name in known if name not in options)]:
+        option, default = options.get(name), known[name].default
+        if option is None or (option.flag != "" and include(option)):
+            found[name] = _entry(name, hints[name], inspect.Parameter.empty if default is MISSING else default, option)
+    return found
 
 
-class Quality(StrEnum):
-    """Default encoders."""
-
-    fast = "fast"
-    best = "best"
+def _declared(hint: Any) -> Option | None:
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Option)), None)
 
 
-class Labels(StrEnum):
-    """Labels to learn from."""
+def _entry(name: str, hint: Any, default: Any, option: Option | None) -> _Entry:
+    """Return a parameter for typer; one without an ``option`` is declared for typer already."""
+    if option is not None:
+        return _declared_entry(name, hint, default, option)
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    return _Entry(parameter, lambda value: value)
 
-    given = "given"
-    folders = "folders"
-    names = "names"
-    none = "none"
+
+def _declared_entry(name: str, hint: Any, default: Any, option: Option) -> _Entry:
+    flag = f"--{(option.flag or name).replace('_', '-')}"
+    help = CODE.sub(r"[b]\1[/b]", option.help)
+    types = {get_origin(one) or one for one in _members(hint)}
+    given: Any = str
+    read: Callable[[Any], Any] = str
+    if bool in types:
+        given, read, flag = bool, bool, f"{flag}/--no-{flag[2:]}" if default else flag
+    elif Mapping in types:
+        given, read = list[str], partial(key_any if option.json else key_values, option=flag)
+        help += " May be repeated."
+    elif {int, str} <= types:
+        read = bits_or_auto
+    elif int in types:
+        given, read = int, int
+    elif option.choices:
+        enum: Any = StrEnum
+        given = enum(name.title().replace("_", ""), {one: one for one in option.choices})
+        default = None if default is None else given(default)
+    least = option.at_least if given is int else None
+    shown = option.by_default or True
+    declared = typer.Option(flag, help=help, min=least, metavar=option.metavar, show_default=shown)
+    annotation = Annotated[given | None if default is None else given, declared]  # type: ignore[valid-type]
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return _Entry(parameter, lambda value: None if value is None else read(value))
 
 
-class LearnFrom(StrEnum):
-    """Items to learn from."""
-
-    training = "training"
-    all = "all"
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union, without what annotates it."""
+    hint = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
 
 
 Sources = Annotated[
@@ -88,53 +139,6 @@ Sources = Annotated[
         "name of a data set."
     ),
 ]
-Bits = Annotated[str, typer.Option(help="Length of the codes; [b]auto[/b] chooses it from the labels.")]
-Method = Annotated[
-    str | None,
-    typer.Option(
-        help="See [b]modalhash methods[/b], or mymodule:Class.",
-        show_default="rlh; itq without labels",
-    ),
-]
-Param = Annotated[
-    list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
-]
-EncoderNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Encoder of a modality; may be repeated; by default as set by [b]--quality[/b]. For texts: "
-        "[b]text=tfidf[/b] (word counts), hashing, use, text+use, e5, text+e5 (these know synonyms and languages; "
-        "e5 needs the extra 'semantic', use that or 'photos'), minilm, hf:MODEL. For pictures: [b]image=image[/b], "
-        "efficientnet-lite0 (extra 'photos'), hf:MODEL. Your own: [b]text=mymodule:Class[/b]. MODEL is a folder or a "
-        "Hugging Face ID (CLIP, SigLIP, DINOv2)."
-    ),
-]
-QualityOfEncoders = Annotated[
-    Quality | None,
-    typer.Option(
-        help="Default encoders. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos per second and core, "
-        "and text+use. [b]fast[/b]: built in, about 800 photos per second and core; words do not find unlabelled "
-        "photos.",
-        show_default="best if installed",
-    ),
-]
-Download = Annotated[
-    bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
-]
-LabelsFrom = Annotated[
-    Labels,
-    typer.Option(
-        help="Labels to learn from: those [b]given[/b]; also all names of [b]folders[/b], even 2019, DCIM or New "
-        "folder; for texts without labels, also those whose [b]names[/b] they contain; or [b]none[/b], to learn from "
-        "features alone."
-    ),
-]
-LearnFromItems = Annotated[
-    LearnFrom,
-    typer.Option(help="Hold out items by their field [b]split[/b], to measure quality; or learn from all."),
-]
-
-
 Params = Annotated[
     list[Path] | None,
     typer.Option(
@@ -144,6 +148,62 @@ Params = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is written, where the file does not show it."""
+
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.",
+            show_default=False,
+        ),
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIGN",
+            help="Separator of columns, e.g. [b]';'[/b] or [b]'\\t'[/b]; detected by default.",
+            show_default=False,
+        ),
+    ] = None
+    sheet: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
+    ] = None
+
+    @property
+    def table(self) -> TableFormat:
+        from modalhash.data import TableFormat
+
+        return TableFormat(self.encoding, self.separator, self.sheet)
+
+
+@dataclass(frozen=True)
+class ReadingOptions(TableOptions):
+    """How files are read."""
+
+    read_memory: ReadMemory = None
+    read_seconds: ReadSeconds = None
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """How a command reports what it does."""
+
+    quiet: Quiet = False
+    as_json: AsJson = False
+
+
+def allow_imports(method: str | None, encoders: Mapping[str, str] | None) -> None:
+    """Allow importing modules from the current folder if a method or an encoder is given as ``module:Class``."""
+    from modalhash.encoders import names_module
+
+    if ":" in (method or "") or any(names_module(name) for name in (encoders or {}).values()):
+        import_from_here()
 
 
 def names_in(text: str) -> list[str]:
@@ -192,16 +252,14 @@ def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> di
     return found
 
 
-def parameters_of_one(
-    method: str | None, param: Iterable[str] | None, files: Iterable[Path] | None
-) -> tuple[str | None, dict[str, Any]]:
-    """Return the method and its parameters; by default the method is the only one in the parameter files.
+def with_parameter_files(settings: TrainSettings, files: Sequence[Path] | None) -> TrainSettings:
+    """Return settings with the parameters in files; by default the method is the only one in these.
 
     ``--param`` is checked by the engine.
     """
-    given = key_any(param, "--param")
     if not files:
-        return method, given
+        return settings
+    method = settings.method
     if method is None:
         from modalhash.experiments import read_parameters
 
@@ -209,7 +267,8 @@ def parameters_of_one(
         if len(named) != 1:
             raise ValueError(f"--params has parameters of {', '.join(named) or 'no method'}; say which with --method")
         method = named[0]
-    return method, method_parameters([method], None, files)[method] | given
+    parameters = method_parameters([method], None, files)[method] | dict(settings.parameters or {})
+    return replace(settings, method=method, parameters=parameters)
 
 
 class ScenarioName(StrEnum):

