@@ -238,7 +238,7 @@ SAME_MODULES = {
     **dict.fromkeys(("conditions", "connection", "rows", "schema", "store", "words"), "of sqlite and postgres"),
     **dict.fromkeys(("check", "train"), "of the engine, and the command"),
 }
-SAME_CLASSES = {"Hit", "Item"}  # of the engine, and their counterparts in the HTTP API
+SAME_CLASSES = {"Hit", "Item", "Query"}  # of the engine, and their counterparts in the HTTP API
 
 
 def test_no_two_modules_share_a_name():

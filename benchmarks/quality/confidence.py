@@ -39,7 +39,7 @@ from modalhash.core.files import write_atomically
 from modalhash.data import Split, load_dataset, write_openmoji
 from modalhash.engine import (
     Bin,
-    QueryBatch,
+    Query,
     SearchOptions,
     calibration_error,
     pooled,
@@ -93,18 +93,18 @@ def measure(name: str, method: str, part: str, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     by_known: dict[tuple[float, float], list[list[Bin]]] = {limits: [] for limits in KNOWN}
     with trained(name, method, part, folder) as (engine, batches):
-        for modality, (batch, labels, own) in batches.items():
+        for modality, (queries, labels, own) in batches.items():
             for wanted in engine.modalities:
                 for kind in ("learned", "hashed"):
                     options = SearchOptions(k=TOP + 1, want=wanted, kind=kind, hybrid=False)
-                    answers = engine.answer(batch.request(row, options) for row in range(len(batch)))
+                    answers = engine.answer(queries, options)
                     values, right, known, weak = [], [], [], []
                     for row, hits in enumerate(answers):
                         others = [hit for hit in hits if (hit.modality, hit.id) != (modality, own[row])][:TOP]
                         values += [hit.confidence for hit in others]
                         right += [not labels[row].isdisjoint(map(str, hit.labels)) for hit in others]
                         weak += [hit.weak for hit in others]
-                        known += [1.0 if batch.known_share is None else float(batch.known_share[row])] * len(others)
+                        known += [1.0 if queries[row].known is None else queries[row].known] * len(others)
                     told, truth, share = np.array(values), np.array(right), np.array(known)
                     bins = reliability_bins(told, truth)
                     way = f"{modality} to {wanted}, {'learned' if kind == 'learned' else 'unseen'}"
@@ -211,7 +211,7 @@ def pairs_of(model: Any, learned: Any, X: Any, labels: Any, new: Any, new_labels
 class Queries(NamedTuple):
     """Held-out items of one modality as queries."""
 
-    batch: QueryBatch
+    queries: list[Query]
     labels: list[set[str]]
     ids: list[str]
 

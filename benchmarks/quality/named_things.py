@@ -32,7 +32,7 @@ from modalhash.encoders.text import TfidfEncoder, words_of
 from modalhash.engine import SearchOptions
 from modalhash.engine.search import refinement, text_match as feedback
 from modalhash.engine.search.ordering import CODE_WEIGHT
-from modalhash.engine.search.query import SearchRequest
+from modalhash.engine.search.query import Query
 from modalhash.store import Record, SqliteStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -98,12 +98,12 @@ class Fold:
                 features = self.encoder.encode(texts)
                 projections = self.model.decision_function({"text": features})["text"]
                 asked = [
-                    SearchRequest(code, SearchOptions(), vector=vector, modality="text", text=text)
+                    Query(code, "text", vector=vector, text=text)
                     for code, vector, text in zip(
                         pack_signs(projections), made.vectors("text", features), texts, strict=True
                     )
                 ]
-                moved = [feedback.expand_query(request, store, made.n_posterior).vector for request in asked]
+                moved = [feedback.expand_query(one, SearchOptions(), store, made.n_posterior).vector for one in asked]
                 posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
                 signs = np.sign(projections)
                 scores = posteriors @ pictures.T + CODE_WEIGHT * (signs @ codes.T / N_BITS)

@@ -28,7 +28,7 @@ from modalhash.core.codes import unpack_signs
 from modalhash.core.files import write_atomically
 from modalhash.core.typing import Array
 from modalhash.data import SplitData, load_dataset
-from modalhash.engine import SearchOptions, SearchRequest
+from modalhash.engine import SearchOptions
 from modalhash.engine.search import ordering, refinement
 from modalhash.engine.search.hits import MAX_TIES, shortlist_size
 from modalhash.evaluation.measures import precision_sums
@@ -211,7 +211,7 @@ def test(name: str, method: str) -> dict[str, Any]:
     ):
         for kind, database in (("learned", "learned"), ("hashed", "unseen")):
             numbers = engine.store.matching(Comparison("kind", "=", kind))
-            shipped = shortlist_size(SearchRequest(np.zeros(8, np.uint8), SearchOptions(k=TOP)), len(engine))
+            shipped = shortlist_size(SearchOptions(k=TOP), len(engine))
             for first, second in WAYS[:2]:
                 ranks = Order(engine, numbers, queries, first, second)
                 n = len(ranks.numbers)
@@ -239,8 +239,10 @@ class Order:
         for row, number in enumerate(self.numbers.tolist()):
             labels[row, [column[str(label)] for label in kept[number].labels]] = 1
         self.relevant = queries.labels[first].astype(np.float32) @ labels.T > 0
-        self.batch = engine.prepare(features=queries.features[first], modality=first)
-        hits = engine.index.search(self.batch.codes, k=len(self.numbers), ids=self.numbers, group=self.group)
+        self.queries = engine.prepare(features=queries.features[first], modality=first)
+        hits = engine.index.search(
+            np.stack([query.code for query in self.queries]), k=len(self.numbers), ids=self.numbers, group=self.group
+        )
         self.places, self.distances = np.searchsorted(self.numbers, hits.ids), hits.distances
 
     def mean_ap(self, k: int, most: int) -> tuple[float, float]:
@@ -250,13 +252,14 @@ class Order:
         """
         ranker = self.engine._ranker
         assert ranker is not None
-        assert self.batch.vectors is not None
         total, refined = 0.0, 0
-        for query, (places, distances) in enumerate(zip(self.places, self.distances, strict=True)):
+        found = zip(self.queries, self.places, self.distances, self.relevant, strict=True)
+        for query, places, distances, relevant in found:
+            assert query.vector is not None
             n = min(most, int(np.searchsorted(distances, distances[k - 1], "right"))) if k else 0
-            vector = ordering.pad(self.batch.vectors[query], ranker.vectors.width)
+            vector = ordering.pad(query.vector, ranker.vectors.width)
             order = ranker.rank(
-                self.batch.codes[query],
+                query.code,
                 vector,
                 self.numbers[places[:n]],
                 distances[:n],
@@ -264,7 +267,6 @@ class Order:
                 own_group=None,
                 similar=np.empty(0, np.int64),
             )
-            relevant = self.relevant[query]
             first = relevant[np.searchsorted(self.numbers, order.numbers)]
             rest = np.stack(
                 [

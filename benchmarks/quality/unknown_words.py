@@ -40,7 +40,7 @@ from modalhash.encoders.text import words_of
 from modalhash.engine import SearchOptions
 from modalhash.engine.search import refinement, text_match as feedback
 from modalhash.engine.search.ordering import CODE_WEIGHT
-from modalhash.engine.search.query import SearchRequest
+from modalhash.engine.search.query import Query
 from modalhash.store import Record, SqliteStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -94,13 +94,15 @@ class Meant:
             features = self.encoder.encode(texts)
             projections = model.decision_function({"text": features})["text"]
             spoken = texts if least is None else self.encoder.in_known_words(texts, least=least)
-            requests = [
-                SearchRequest(code, SearchOptions(), vector=vector, modality="text", text=text)
+            queries = [
+                Query(code, "text", vector=vector, text=text)
                 for code, vector, text in zip(
                     pack_signs(projections), made.vectors("text", features), spoken, strict=True
                 )
             ]
-            moved = [feedback.expand_query(request, self.store, made.n_posterior).vector for request in requests]
+            moved = [
+                feedback.expand_query(query, SearchOptions(), self.store, made.n_posterior).vector for query in queries
+            ]
             posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
             scores = posteriors @ pictures.T + CODE_WEIGHT * (np.sign(projections) @ codes.T / N_BITS)
             scores += np.random.default_rng(0).uniform(0, 1e-4, len(pictures))  # ties in any order

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash.engine import SearchOptions, SearchRequest, refresh
-from modalhash.engine.search.hits import search_requests
+from modalhash.engine import Query, SearchOptions, refresh
+from modalhash.engine.search.hits import Asked, HitFinder
 from modalhash.index import HammingIndex
 from modalhash.store import Filter, Record, SqliteStore
 from record import write
@@ -76,11 +76,11 @@ def fill(store: SqliteStore, n: int) -> None:
         )
 
 
-def seconds(requests: list[SearchRequest], index: HammingIndex, store: SqliteStore) -> tuple[list[float], list[int]]:
-    taken, found, groups = [], [], store.modalities()
-    for request in requests:
+def seconds(asked: list[Asked], index: HammingIndex, store: SqliteStore) -> tuple[list[float], list[int]]:
+    taken, found, finder = [], [], HitFinder(index, store, store.modalities())
+    for one in asked:
         start = time.process_time()
-        (hits,) = search_requests([request], index, store, groups)
+        (hits,) = finder.find([one])
         taken.append(time.process_time() - start)
         found.append(hits[-1].distance if hits else -1)
     return taken, found
@@ -121,17 +121,17 @@ def measure(store: SqliteStore) -> list[dict[str, Any]]:
         )
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
 
-    plain_requests = [SearchRequest(code, SearchOptions(k=K)) for code in queries]
-    seconds(plain_requests, index, store)  # compiled
-    plain = median(seconds(plain_requests, index, store)[0])
+    unfiltered = [(Query(code), SearchOptions(k=K)) for code in queries]
+    seconds(unfiltered, index, store)  # compiled
+    plain = median(seconds(unfiltered, index, store)[0])
     show("plain", n, plain, plain, index_from_store_ms=opened)
     among = [timed(lambda code=code: index.search(code[None], k=K, ids=numbers))[0].processor for code in queries[:5]]
     show("given ids", n, among[0], median(among))
     for where in FILTERS:
         filter = Filter.parse(where)
-        requests = [SearchRequest(code, SearchOptions(k=K, where=filter)) for code in queries]
-        first, found = seconds(requests, index, store)
-        again, _ = seconds(requests, index, store)
+        asked = [(Query(code), SearchOptions(k=K, where=filter)) for code in queries]
+        first, found = seconds(asked, index, store)
+        again, _ = seconds(asked, index, store)
         passing = store.matching(filter)
         own = codes[np.isin(numbers, passing)]
         for code, distance in zip(queries[:3], found[:3], strict=True):
@@ -140,9 +140,9 @@ def measure(store: SqliteStore) -> list[dict[str, Any]]:
         matching, _ = matching_seconds(filter, store)
         show(where, len(passing), first[0], median(again), matching_ms=matching)
     for text in WORDS:
-        requests = [SearchRequest(code, SearchOptions(k=K), text=text) for code in queries]
-        first, _ = seconds(requests, index, store)
-        again, _ = seconds(requests, index, store)
+        asked = [(Query(code, text=text), SearchOptions(k=K)) for code in queries]
+        first, _ = seconds(asked, index, store)
+        again, _ = seconds(asked, index, store)
         show(f"words: {text}", len(store.search_text(text, limit=n)), first[0], median(again))
     return rows
 

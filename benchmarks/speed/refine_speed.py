@@ -62,13 +62,13 @@ def measure(engine: Engine, X: Any, n: int) -> None:
     queries = engine.prepare(features=X["text"][:QUERIES], modality="text")
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 256, (QUERIES, 8), dtype=np.uint8)  # as random as the items'
-    queries = replace(queries, codes=codes)
+    queries = [replace(query, code=code) for query, code in zip(queries, codes, strict=True)]
     rows = []
     for want in ("image", "text", None):
         options = {what: SearchOptions(k=TOP, want=want, refine=what == "refined") for what in ("plain", "refined")}
 
         def ask(what: str, row: int, options: dict[str, SearchOptions] = options) -> None:
-            engine.answer([queries.request(row, options[what])])
+            engine.answer([queries[row]], options[what])
 
         seconds = best_of(ask)
         ratio = seconds["refined"] / seconds["plain"]

@@ -40,10 +40,10 @@ class Held:
         self.begun, self.go, self.calls = threading.Event(), threading.Event(), []
         answer = engine.answer
 
-        def held(requests):
-            self.calls.append(len(requests := list(requests)))
+        def held(queries, options):
+            self.calls.append(len(queries))
             self.begun.set()
             assert self.go.wait(20)
-            return answer(requests)
+            return answer(queries, options)
 
         engine.answer = held

@@ -11,7 +11,7 @@ from serve_tools import Held, ask
 
 from modalhash.engine import SearchOptions
 from modalhash.serve.limits import Limits
-from modalhash.serve.searcher import Searcher, SearchJob, TextQuery
+from modalhash.serve.searcher import Searcher, SearchJob
 
 
 def test_searches_of_many_clients_share_a_scan(serve, engine, until):
@@ -46,9 +46,9 @@ def searches(engine, monkeypatch):
     threads = []
     answer = engine.answer
 
-    def noting(requests):
+    def noting(*asked):
         threads.append(threading.current_thread().name.partition("_")[0])
-        return answer(requests)
+        return answer(*asked)
 
     monkeypatch.setattr(engine, "answer", noting)
     return threads
@@ -104,7 +104,7 @@ def test_a_search_counts_by_its_processor_time_wherever_it_is_made(engine, monke
     ticks = count(0.0, 0.004)
     monkeypatch.setattr("modalhash.serve.searcher.process_time", lambda: next(ticks))
     searcher = Searcher(engine, Limits(), lambda stage, size: None)
-    jobs = [SearchJob(TextQuery(text, "text"), SearchOptions(k=3)) for text in ("a red ball", "a blue box")]
+    jobs = [SearchJob(text, "text", SearchOptions(k=3)) for text in ("a red ball", "a blue box")]
     results = searcher._search_batch(jobs)
     searcher.close()
     assert [len(result.hits) for result in results] == [3, 3]

@@ -121,11 +121,11 @@ def test_warm_up_compiles_what_refined_searches_need(engine, monkeypatch):
 
     asked = []
     answer = engine.answer
-    monkeypatch.setattr(engine, "answer", lambda requests: asked.extend(requests) or answer(requests))
+    monkeypatch.setattr(engine, "answer", lambda *given: asked.extend(given[0]) or answer(*given))
     service = Service(engine, Settings())
     service.warm_up()
     service.close()
-    assert {request.modality for request in asked if request.refined} == set(engine.modalities)
+    assert {query.modality for query in asked if query.vector is not None} == set(engine.modalities)
 
 
 @pytest.mark.slow

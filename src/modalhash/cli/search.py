@@ -29,7 +29,7 @@ from modalhash.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions
+    from modalhash.engine import Engine, Hit, Query, SearchOptions
 
 BATCH = 256
 """Number of piped queries searched together."""
@@ -148,8 +148,8 @@ def search(
             queries = opened.prepare([query], modality=modality or "text", asymmetric=asymmetric)
         if given:
             name = str(next(value for value in (query, image, id) if value is not None))
-            hits = opened.with_paths(opened.answer([queries.request(0, options)])[0])
-            _show(_Answer(name, hits, queries, 0), as_json)
+            (hits,) = opened.answer(queries, options)
+            _show(_Answer(name, opened.with_paths(hits), queries[0]), as_json)
         else:
             failed = _search_input(opened, modality or "text", options, as_json)
     if failed:
@@ -170,7 +170,7 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
         for answer in _answers(engine, batch, modality, options):
             if isinstance(answer, _Failure):
                 failed += 1
-                say(f"{printable(answer.query)}: {answer.reason}", colour="yellow")
+                say(f"{printable(answer.name)}: {answer.reason}", colour="yellow")
             else:
                 _show(answer, as_json, many=True)
         sys.stdout.flush()
@@ -182,51 +182,49 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
 class _Answer(NamedTuple):
     """One query with its hits."""
 
-    query: str
+    name: str
     hits: list[Hit]
-    queries: QueryBatch
-    row: int
+    query: Query
 
 
 class _Failure(NamedTuple):
     """A failed query, and why."""
 
-    query: str
+    name: str
     reason: str
 
 
 def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOptions) -> Iterator[_Answer | _Failure]:
     try:
         queries = engine.prepare(batch, modality=modality, asymmetric=options.asymmetric)
-        found = engine.answer(queries.request(row, options) for row in range(len(batch)))
+        found = engine.answer(queries, options)
     except ValueError as error:
         if len(batch) == 1:
             yield _Failure(batch[0], str(error))
             return
-        for query in batch:  # find the invalid one
-            yield from _answers(engine, [query], modality, options)
+        for line in batch:  # find the invalid one
+            yield from _answers(engine, [line], modality, options)
         return
-    for row, (query, hits) in enumerate(zip(batch, found, strict=True)):
-        yield _Answer(query, engine.with_paths(hits), queries, row)
+    for name, hits, query in zip(batch, found, queries, strict=True):
+        yield _Answer(name, engine.with_paths(hits), query)
 
 
 def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
-    query, hits, queries, row = answer
-    message, read_as = queries.message(row), queries.words_read_as(row)
+    name, hits, query = answer
     if as_json:
-        told: dict[str, Any] = {} if message is None else {"message": message}
-        told |= {"read_as": read_as} if read_as else {}
-        known = {} if queries.known_share is None else {"known": round(float(queries.known_share[row]), 4)}
-        line = {"query": query, **known, **told, "hits": [hit.to_dict() for hit in hits]}
+        told: dict[str, Any] = {} if query.message is None else {"message": query.message}
+        told |= {"read_as": query.read_as} if query.read_as else {}
+        known = {} if query.known is None else {"known": round(query.known, 4)}
+        line = {"query": name, **known, **told, "hits": [hit.to_dict() for hit in hits]}
         typer.echo(json.dumps(line, ensure_ascii=False))
         return
-    for word, other in read_as.items():
+    for word, other in query.read_as.items():
         say(f"{printable(word)}: read as {printable(other)}")
-    if message is not None:
-        say(f"{printable(query)}: {message}", colour="yellow")
+    if query.message is not None:
+        say(f"{printable(name)}: {query.message}", colour="yellow")
     if not sys.stdout.isatty():
         for hit in hits:
-            cells = [query] * many + [
+            cells = [name] * many + [
                 str(hit.distance),
                 hit.modality,
                 hit.id,
@@ -235,7 +233,7 @@ def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
             ]
             typer.echo("\t".join(map(printable, cells)))
     else:
-        _table(query, hits)
+        _table(name, hits)
 
 
 def _table(query: str, hits: list[Hit]) -> None:

@@ -17,11 +17,7 @@ from .search.near_duplicates import (
     DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD,
     DuplicateGroup as DuplicateGroup,
 )
-from .search.query import (
-    QueryBatch as QueryBatch,
-    SearchRequest as SearchRequest,
-    UnknownLabelError as UnknownLabelError,
-)
+from .search.query import Query as Query, UnknownLabelError as UnknownLabelError
 from .search.reliability import (
     Bin as Bin,
     calibration_error as calibration_error,

@@ -25,26 +25,26 @@ from modalhash.engine.bulk.inputs import PART_SIZE
 from modalhash.engine.bulk.task import Coder
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector
 from modalhash.engine.items.photos import Reader, reader_of
-from modalhash.engine.search.hits import ConfidenceScorer, Hit, search_requests
+from modalhash.engine.search.hits import Asked, ConfidenceScorer, Hit, HitFinder
 from modalhash.engine.search.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
     DuplicateFinder,
     DuplicateGroup,
     SameHits,
-    answer_unique,
+    find_unique,
 )
 from modalhash.engine.search.ordering import Ranker
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
-    QueryBatch,
-    SearchRequest,
+    Query,
     check_filter,
     encode_contents,
     encode_features,
     encode_records,
     the_only_argument,
+    unknown_warning,
 )
 from modalhash.engine.settings import (
     OptionValues,
@@ -202,9 +202,9 @@ class Engine:
         if parts.refinement.word_codes is not None:
             self.words = PhotoWords(parts.words, self.config["class_names"], parts.refinement)
         self.confidence = parts.confidence
-        self._judge: ConfidenceScorer | None = None
+        self._scorer: ConfidenceScorer | None = None
         if parts.confidence is not None:
-            self._judge = ConfidenceScorer(parts.confidence, parts.refinement, self.n_bits)
+            self._scorer = ConfidenceScorer(parts.confidence, parts.refinement, self.n_bits)
         self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
         prints = PrintKeeper(None if read_only else self.path)
         self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files, prints)
@@ -734,11 +734,9 @@ class Engine:
         queries = self.prepare(
             query, text=text, image=image, id=id, features=features, modality=modality, asymmetric=wanted.asymmetric
         )
-        if warning := queries.warning():
+        if warning := unknown_warning(queries):
             warnings.warn(warning, UserWarning, stacklevel=2)
-        return [
-            self.with_paths(hits) for hits in self.answer(queries.request(row, wanted) for row in range(len(queries)))
-        ]
+        return [self.with_paths(hits) for hits in self.answer(queries, wanted)]
 
     def prepare(
         self,
@@ -750,14 +748,14 @@ class Engine:
         features: Matrix | None = None,
         modality: str | None = None,
         asymmetric: bool = False,
-    ) -> QueryBatch:
+    ) -> list[Query]:
         """Encode queries of one kind for :meth:`answer`. A text may be combined with a picture or an id each."""
         if text is not None and (image is not None or id is not None):
             pictures = self.prepare(image=image, id=id, modality=modality, asymmetric=asymmetric)
             words = self.prepare(text=text, asymmetric=asymmetric)
             if len(pictures) != len(words):
                 raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected the same number of both")
-            return replace(pictures, words=words)
+            return [picture.with_words(own) for picture, own in zip(pictures, words, strict=True)]
         name, values = the_only_argument({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
             raise TypeError(
@@ -774,7 +772,7 @@ class Engine:
         self.check_modalities(of)
         if name != "features" and self.encoders[of].reads == "image":
             values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
-        encode: Callable[..., QueryBatch] = encode_features if name == "features" else encode_contents
+        encode: Callable[..., list[Query]] = encode_features if name == "features" else encode_contents
         return encode(
             self.model,
             self.encoders[of],
@@ -785,16 +783,20 @@ class Engine:
             confidence=self.confidence,
         )
 
-    def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
-        """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible.
+    def answer(
+        self, queries: Sequence[Query], options: SearchOptions | Sequence[SearchOptions] | None = None
+    ) -> list[list[Hit]]:
+        """Return the hits of each query, with as few scans as possible.
 
-        Their ``uri`` is the stored one; :meth:`path_of` and :meth:`with_paths` resolve it.
+        ``options`` are for all queries, or one for each. The ``uri`` of a hit is the stored one; :meth:`path_of` and
+        :meth:`with_paths` resolve it.
         """
-        wanted = list(requests)
-        if any(request.options.unique for request in wanted):
-            return answer_unique(wanted, self.answer, SameHits(self.refinement, self._duplicates.remembered()))
-        self.refresh()
-        return search_requests(wanted, self.index, self.store, self._groups, self._ranker, self._judge)
+        if options is None or isinstance(options, SearchOptions):
+            options = [options or SearchOptions()] * len(queries)
+        asked = list(zip(queries, options, strict=True))
+        if any(own.unique for own in options):
+            return find_unique(asked, self._find, SameHits(self.refinement, self._duplicates.remembered()))
+        return self._find(asked)
 
     def warm_up(self) -> None:
         """Load models and compiled kernels before the first search.
@@ -806,14 +808,10 @@ class Engine:
         code = np.zeros(n_bytes(self.n_bits), np.uint8)
         refinement = self.refinement
         vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
-        self.answer(
-            [
-                SearchRequest(code),
-                *(SearchRequest(code, SearchOptions(want=(name,))) for name in self.modalities),
-                SearchRequest(code, SearchOptions(radius=0, limit=1)),
-                *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
-            ]
-        )
+        query = Query(code)
+        plain = [SearchOptions(), *(SearchOptions(want=(name,)) for name in self.modalities)]
+        self.answer([query] * (len(plain) + 1), [*plain, SearchOptions(radius=0, limit=1)])
+        self.answer([Query(code, name, vector=vector) for name, vector in vectors.items()])
         for name, reads in self.reads.items():
             with contextlib.suppress(ValueError):  # an encoder of another package may refuse these
                 if reads == "text":
@@ -925,6 +923,10 @@ class Engine:
             if name not in self.encoders:
                 raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
         return wanted
+
+    def _find(self, asked: Sequence[Asked]) -> list[list[Hit]]:
+        self.refresh()
+        return HitFinder(self.index, self.store, self._groups, self._ranker, self._scorer).find(asked)
 
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
         n_threads = self._options["n_threads"]

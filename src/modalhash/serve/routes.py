@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from modalhash.engine import SearchOptions
+from modalhash.engine import Hit, Query, SearchOptions
 from modalhash.serve import schemas
 from modalhash.serve.auth import Role, client_of
 from modalhash.serve.errors import HTTPError, json_response
@@ -17,7 +17,7 @@ from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.media import check_picture
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
 from modalhash.serve.openapi import Operation
-from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchResult, TextQuery
+from modalhash.serve.searcher import Searcher, SearchJob, SearchResult
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
@@ -35,15 +35,10 @@ def search_operations(service: Service) -> list[Operation]:
         with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
             options = body.options()
-            query, result = await _begin(service, body, None if _is_checked(options) else options, file)
-        if result.hits is None:
-            if _is_checked(options):
-                await service.in_thread("items", service.searcher.check_options, options, body.check_labels)
-            result = await service.searcher.search(SearchJob(result.query, options))
-        encoded, hits, searched = result
+            kind, (query, hits, searched) = await _find(service, body, options, file)
         return json_response(
             {
-                "query": {**query, "modality": encoded.modality, "code": encoded.code},
+                "query": _query_json(kind, query, body.text),
                 "n_bits": service.engine.n_bits,
                 "model": service.engine.model_digest,
                 "searched": searched,
@@ -58,11 +53,11 @@ def search_operations(service: Service) -> list[Operation]:
                 "asymmetric": options.asymmetric,
                 **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
                 "unique": options.unique,
-                "known": encoded.known,
-                "read_as": encoded.read_as,
-                "message": encoded.message,
-                "warnings": [] if encoded.message is None else [encoded.message],
-                "hits": [schemas.hit_json(hit) for hit in hits or ()],
+                "known": None if query.known is None else round(query.known, 4),
+                "read_as": query.read_as,
+                "message": query.message,
+                "warnings": [] if query.message is None else [query.message],
+                "hits": [schemas.hit_json(hit) for hit in hits],
             }
         )
 
@@ -80,50 +75,63 @@ def search_operations(service: Service) -> list[Operation]:
     ]
 
 
-def _is_checked(options: SearchOptions) -> bool:
-    """Return whether the options may name unknown labels, which are checked after the query is encoded."""
-    return options.filter is not None or options.min_confidence is not None
-
-
-async def _begin(
-    service: Service, body: schemas.SearchBody, wanted: SearchOptions | None, file: bytes | None
-) -> tuple[dict[str, Any], SearchResult]:
-    """Return the query for the response and its code; also its hits if the options are ``wanted``."""
+async def _find(
+    service: Service, body: schemas.SearchBody, options: SearchOptions, file: bytes | None
+) -> tuple[str, SearchResult]:
+    """Return the kind of the query, and its result."""
     searcher = service.searcher
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if not given or given[-2:] == ["id", "image"]:
         raise HTTPError(422, f"got {' and '.join(given) or 'no query'}; expected text, id or image, or text with one")
-    searcher.check_modalities(*body.wanted)
-    if body.text is not None and len(given) == 2:
-        alone = body.model_copy(update={"text": None})
-        query, picture = await _begin(service, alone, None, file)
-        words = await searcher.search(SearchJob(TextQuery(body.text, searcher.modality_for("text", None))))
-        return {**query, "text": body.text}, SearchResult(picture.query._replace(words=words.query))
-    service.metrics.count_search(given[0])
-    if body.text is not None:
-        modality = searcher.modality_for("text", body.modality)
-        return {"kind": "text", "text": body.text}, await searcher.search(
-            SearchJob(TextQuery(body.text, modality), wanted)
-        )
-    if body.id is not None:
-        if body.modality is not None:
-            searcher.check_modalities(body.modality)
-        job = SearchJob(ItemQuery(body.id, body.modality), None if body.asymmetric else wanted)
-        result = await searcher.search(job)
-        item = schemas.item_json(result.query.item)
-        query = {"kind": "id", **{name: value for name, value in item.items() if name in ITEM_FIELDS}}
-        if body.asymmetric:
-            modality = result.query.modality
-            result = SearchResult(await service.in_thread("pictures", searcher.encode_item_content, body.id, modality))
-        return query, result
-    assert file is not None
+    if options.filter is None:
+        searcher.check_options(options)
+    else:  # reads the labels of the store
+        await service.in_thread("items", searcher.check_options, options, body.check_labels)
+    service.metrics.count_search(given[-1])
+    if given == ["text"]:
+        job = SearchJob(str(body.text), searcher.modality_for("text", body.modality), options)
+    elif given == ["id"] and not body.asymmetric:
+        job = _item_job(searcher, body, options)
+    else:
+        query = await (_encode_item(service, body) if file is None else _encode_picture(service, body, file))
+        if body.text is not None:
+            words = await searcher.search(SearchJob(body.text, searcher.modality_for("text", None)))
+            query = query.with_words(words.query)
+        job = SearchJob(query, options=options)
+    return given[-1], await searcher.search(job)
+
+
+def _item_job(searcher: Searcher, body: schemas.SearchBody, options: SearchOptions | None = None) -> SearchJob:
+    if body.modality is not None:
+        searcher.check_modalities(body.modality)
+    return SearchJob(str(body.id), body.modality, options, by_id=True)
+
+
+async def _encode_item(service: Service, body: schemas.SearchBody) -> Query:
+    searcher = service.searcher
+    query = (await searcher.search(_item_job(searcher, body))).query
+    if not body.asymmetric:
+        return query
+    return await service.in_thread("pictures", searcher.encode_item_content, body.id, query.modality)
+
+
+async def _encode_picture(service: Service, body: schemas.SearchBody, file: bytes) -> Query:
+    searcher = service.searcher
     modality = searcher.modality_for("image", body.modality)
 
-    def encode_picture() -> EncodedQuery:
+    def encode() -> Query:
         check_picture(file, service.limits.pixels)
         return searcher.encode_picture(file, modality)
 
-    return {"kind": "image"}, SearchResult(await service.in_thread("pictures", encode_picture))
+    return await service.in_thread("pictures", encode)
+
+
+def _query_json(kind: str, query: Query, text: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"kind": kind, "modality": query.modality, "code": bytes(query.code).hex()}
+    if query.item is not None:
+        item = schemas.item_json(Hit.from_record(query.item, 0))
+        fields |= {name: value for name, value in item.items() if name in ITEM_FIELDS}
+    return fields if text is None else {**fields, "text": text}
 
 
 def state_operations(service: Service) -> list[Operation]:

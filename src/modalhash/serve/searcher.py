@@ -12,16 +12,14 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
 from time import process_time
 from typing import Generic, NamedTuple, TypeVar
 
 from modalhash.engine import (
     Engine,
     Hit,
-    QueryBatch,
+    Query,
     SearchOptions,
-    SearchRequest,
     UnknownLabelError,
 )
 from modalhash.serve.errors import HTTPError, QueueFullError, unknown_item_error
@@ -152,75 +150,21 @@ NEWEST_SHARE = 0.1
 """Weight of the newest batch in the moving average of search times."""
 
 
-class TextQuery(NamedTuple):
-    """A text to encode."""
-
-    text: str
-    modality: str
-
-
-class ItemQuery(NamedTuple):
-    """A stored item to look up."""
-
-    id: str
-    modality: str | None
-
-
-class EncodedQuery(NamedTuple):
-    """A query with its code: one row of an encoded batch."""
-
-    batch: QueryBatch
-    row: int
-    words: EncodedQuery | None = None
-    """Words sent with a picture."""
-
-    @property
-    def code(self) -> str:
-        return bytes(self.batch.codes[self.row]).hex()
-
-    @property
-    def modality(self) -> str:
-        if self.batch.records is not None:
-            return self.batch.records[self.row].modality
-        return str(self.batch.modality)
-
-    @property
-    def item(self) -> Hit:
-        assert self.batch.records is not None
-        return Hit.from_record(self.batch.records[self.row], 0)
-
-    @property
-    def known(self) -> float | None:
-        """The fraction of the query's words that the engine knows; None without words."""
-        return None if self.batch.known_share is None else round(float(self.batch.known_share[self.row]), 4)
-
-    @property
-    def message(self) -> str | None:
-        return self.batch.message(self.row) or (None if self.words is None else self.words.message)
-
-    @property
-    def read_as(self) -> dict[str, str]:
-        own = self.batch.words_read_as(self.row)
-        return own if self.words is None else {**own, **self.words.read_as}
-
-    def request(self, options: SearchOptions) -> SearchRequest:
-        request = self.batch.request(self.row, options)
-        return request if self.words is None else replace(request, words=self.words.request(options))
-
-
 class SearchJob(NamedTuple):
-    """A query and its options; without options it is only encoded."""
+    """A text, the id of an item or an encoded query, and how to search for it."""
 
-    query: TextQuery | ItemQuery | EncodedQuery
+    given: str | Query
+    modality: str | None = None
     options: SearchOptions | None = None
+    """None to encode the query only."""
+    by_id: bool = False
 
 
 class SearchResult(NamedTuple):
-    """An encoded query, its hits, and the number of items searched."""
+    """A query, its hits, and the number of items searched."""
 
-    query: EncodedQuery
-    hits: list[Hit] | None = None
-    """None if the query was only encoded."""
+    query: Query
+    hits: Sequence[Hit] = ()
     searched: int = 0
 
 
@@ -281,16 +225,16 @@ class Searcher:
             raise HTTPError(422, f"this engine cannot encode {plural}: it was trained on given features. Search by id")
         return reads if reads in able else able[0]
 
-    def encode_picture(self, data: bytes, modality: str) -> EncodedQuery:
+    def encode_picture(self, data: bytes, modality: str) -> Query:
         try:
-            return EncodedQuery(self.engine.prepare(image=[data], modality=modality, asymmetric=True), 0)
+            return self.engine.prepare(image=[data], modality=modality, asymmetric=True)[0]
         except ValueError as error:
             raise HTTPError(415, f"image: {error}") from None
 
-    def encode_item_content(self, id: str, modality: str | None) -> EncodedQuery:
+    def encode_item_content(self, id: str, modality: str | None) -> Query:
         """Return a stored item as a query, with projections computed from its content."""
         try:
-            return EncodedQuery(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
+            return self.engine.prepare(id=[id], modality=modality, asymmetric=True)[0]
         except ValueError:  # its message may contain a local path
             message = f"the content of {id!r} cannot be read, which 'asymmetric' needs; search without it"
             raise HTTPError(422, message) from None
@@ -315,76 +259,69 @@ class Searcher:
         return results
 
     def _search_jobs(self, jobs: list[SearchJob]) -> list[SearchResult | Exception]:
-        encoded = self._encode_batch([job.query for job in jobs])
         results: list[SearchResult | Exception] = [
-            query if isinstance(query, Exception) else SearchResult(query) for query in encoded
+            query if isinstance(query, Exception) else SearchResult(query) for query in self._encode(jobs)
         ]
-        requests = {
-            row: query.request(job.options)
-            for row, (job, query) in enumerate(zip(jobs, encoded, strict=True))
-            if job.options is not None and not isinstance(query, Exception)
+        asked = {
+            row: (result.query, job.options)
+            for row, (result, job) in enumerate(zip(results, jobs, strict=True))
+            if job.options is not None and not isinstance(result, Exception)
         }
-        if requests:
-            for row, found in zip(requests, self._answer(list(requests.values())), strict=True):
-                query = encoded[row]
-                assert isinstance(query, EncodedQuery)
-                results[row] = found if isinstance(found, Exception) else SearchResult(query, *found)
+        if asked:
+            queries, options = zip(*asked.values(), strict=True)
+            for row, found in zip(asked, self._answer(queries, options), strict=True):
+                results[row] = found
         return results
 
-    def _answer(self, requests: list[SearchRequest]) -> list[tuple[list[Hit], int] | Exception]:
-        """Return hits and number of items for each request, or the same exception for all."""
-        self._on_batch("search", len(requests))
+    def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[SearchResult | Exception]:
+        """Return the result of each query, or the same exception for all."""
+        self._on_batch("search", len(queries))
         try:
-            hits = self.engine.answer(requests)
+            answers = self.engine.answer(queries, options)
             sizes = self.engine.sizes()
         except Exception as error:
-            return [error] * len(requests)
-        searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
-        return list(zip(hits, searched, strict=True))
+            return [error] * len(queries)
+        searched = (sum(sizes[name] for name in own.want or sizes) for own in options)
+        return list(map(SearchResult, queries, answers, searched))
 
-    def _encode_batch(self, queries: list[TextQuery | ItemQuery | EncodedQuery]) -> list[EncodedQuery | Exception]:
-        groups: dict[tuple[type, str | None], list[int]] = {}
-        encoded: dict[int, EncodedQuery | Exception] = {}
-        for row, query in enumerate(queries):
-            if isinstance(query, EncodedQuery):
-                encoded[row] = query
+    def _encode(self, jobs: list[SearchJob]) -> list[Query | Exception]:
+        """Return the query of each job; those of one kind are encoded together."""
+        groups: dict[tuple[str | None, bool], list[int]] = {}
+        queries: dict[int, Query | Exception] = {}
+        for row, job in enumerate(jobs):
+            if isinstance(job.given, str):
+                groups.setdefault((job.modality, job.by_id), []).append(row)
             else:
-                groups.setdefault((type(query), query.modality), []).append(row)
+                queries[row] = job.given
         if groups:
-            self._on_batch("prepare", len(queries) - len(encoded))
-        for (kind, modality), rows in groups.items():
-            contents = [str(queries[row][0]) for row in rows]
-            results = (
-                self._encode_texts(contents, str(modality))
-                if kind is TextQuery
-                else self._encode_items(contents, modality)
-            )
-            encoded.update(zip(rows, results, strict=True))
-        return [encoded[row] for row in range(len(queries))]
+            self._on_batch("prepare", len(jobs) - len(queries))
+        for (modality, by_id), rows in groups.items():
+            contents = [str(jobs[row].given) for row in rows]
+            encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)
+            queries.update(zip(rows, encoded, strict=True))
+        return [queries[row] for row in range(len(jobs))]
 
-    def _encode_texts(self, texts: list[str], modality: str) -> list[EncodedQuery | Exception]:
+    def _encode_texts(self, texts: list[str], modality: str | None) -> Sequence[Query | Exception]:
         try:
-            batch = self.engine.prepare(text=texts, modality=modality, asymmetric=True)
+            return self.engine.prepare(text=texts, modality=modality, asymmetric=True)
         except ValueError as error:
             if len(texts) == 1:
                 return [HTTPError(422, f"text: {error}")]
             return [self._encode_texts([text], modality)[0] for text in texts]  # so that only the bad one fails
-        return [EncodedQuery(batch, row) for row in range(len(texts))]
 
-    def _encode_items(self, ids: list[str], modality: str | None) -> list[EncodedQuery | Exception]:
+    def _encode_items(self, ids: list[str], modality: str | None) -> Sequence[Query | Exception]:
         try:
-            batch = self.engine.prepare(id=ids, modality=modality)
+            return self.engine.prepare(id=ids, modality=modality)
         except (KeyError, ValueError) as error:
             if len(ids) == 1:
                 return [unknown_item_error(error)]
             return [self._encode_items([id], modality)[0] for id in ids]
-        return [EncodedQuery(batch, row) for row in range(len(ids))]
 
 
 def _is_light(job: SearchJob) -> bool:
     """Return whether a search has the usual size, so that its time is predictable."""
-    options, query = job.options, job.query
-    if isinstance(query, TextQuery) and len(query.text) > QUICK_CHARACTERS:
+    options = job.options
+    if isinstance(job.given, str) and len(job.given) > QUICK_CHARACTERS:
         return False
     return options is None or (
         options.k <= QUICK_HITS and options.radius is None and options.shortlist is None and options.filter is None

@@ -106,10 +106,9 @@ def test_copies_of_an_item_are_on_one_side():
 
 @pytest.mark.slow
 def test_known_words_are_believed(sure):
-    batch = sure.prepare(text=["a red ball", "a blue box in the corner"])
-    assert batch.known_share.tolist() == [1.0, 1.0]
-    assert batch.warning() is None
-    for hits in sure.answer(batch.request(row, SearchOptions(k=5, want="image")) for row in range(2)):
+    queries = sure.prepare(text=["a red ball", "a blue box in the corner"])
+    assert [(query.known, query.message) for query in queries] == [(1.0, None)] * 2
+    for hits in sure.answer(queries, SearchOptions(k=5, want="image")):
         assert all(hit.confidence > 0.9 and not hit.weak for hit in hits)
     first = sure.search(text="a red ball", want="image")[0]
     assert first.to_dict()["confidence"] == first.confidence
@@ -118,9 +117,9 @@ def test_known_words_are_believed(sure):
 
 @pytest.mark.parametrize("word", UNKNOWN)
 def test_unknown_words_are_said_to_be_unknown(sure, word):
-    batch = sure.prepare(text=[word])
-    assert batch.known_share.tolist() == [0.0]
-    assert batch.message(0).startswith("None of these words is known")
+    (query,) = sure.prepare(text=[word])
+    assert query.known == 0
+    assert query.message.startswith("None of these words is known")
     with pytest.warns(UserWarning, match="None of these words is known"):
         hits = sure.search(text=word, want="image", k=5)
     believed = sure.search(text="a red ball", want="image", k=5)

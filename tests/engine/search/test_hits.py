@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from modalhash import Engine, HammingIndex
-from modalhash.engine import SearchOptions, SearchRequest, refresh
-from modalhash.engine.search.hits import search_requests
+from modalhash.engine import Query, SearchOptions, refresh
+from modalhash.engine.search.hits import HitFinder
+from modalhash.engine.search.query import unknown_warning
 from modalhash.engine.storage.folder import MEDIA
 from modalhash.store import Filter, Record, SqliteStore
 
@@ -39,10 +40,9 @@ def many(tmp_path_factory):
         yield index, store
 
 
-def brute(records, request):
+def brute(records, query, options):
     """All records in order of distance, those that pass the filter."""
-    options = request.options
-    own = np.frombuffer(bytes(request.code), np.uint8)
+    own = np.frombuffer(bytes(query.code), np.uint8)
     found = []
     for record in records:
         distance = int(np.unpackbits(np.frombuffer(record.code, np.uint8) ^ own).sum())
@@ -50,7 +50,7 @@ def brute(records, request):
             (options.want is None or record.modality in options.want)
             and options.kind in (None, record.kind)
             and {label.casefold() for label in options.labels} <= {str(label).casefold() for label in record.labels}
-            and record.key != request.exclude
+            and (query.item is None or record.key != query.item.key)
         )
         if fits and (options.radius is None or distance <= options.radius):
             found.append((record.id, distance))
@@ -58,10 +58,13 @@ def brute(records, request):
     return found[: options.limit] if options.radius is not None else found[: options.k]
 
 
-requests = st.builds(
-    SearchRequest,
-    code=st.binary(min_size=2, max_size=2).map(lambda data: np.frombuffer(data, np.uint8)),
-    options=st.builds(
+asked = st.tuples(
+    st.builds(
+        Query,
+        code=st.binary(min_size=2, max_size=2).map(lambda data: np.frombuffer(data, np.uint8)),
+        item=st.sampled_from([None, Record("0", "image", b""), Record("1", "text", b"")]),
+    ),
+    st.builds(
         SearchOptions,
         k=st.sampled_from([1, 3, 40, 600]),
         radius=st.sampled_from([None, None, 4]),
@@ -72,18 +75,17 @@ requests = st.builds(
         ).map(tuple),
         kind=st.sampled_from([None, None, "hashed", "learned"]),
     ),
-    exclude=st.sampled_from([None, ("image", "0"), ("text", "1")]),
 )
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
-@given(st.lists(requests, max_size=6))
+@given(st.lists(asked, max_size=6))
 def test_each_gets_what_it_would_get_alone(many, some):
     index, store = many
     records = list(store.scan())
-    found = search_requests(some, index, store, store.modalities())
-    assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, request) for request in some]
+    found = HitFinder(index, store, store.modalities()).find(some)
+    assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, *one) for one in some]
 
 
 def test_matching_items(many):
@@ -176,16 +178,17 @@ def test_labels_of_items_that_came_later_are_known(engine):
 
 def test_prepared_queries_with_options_of_their_own(engine):
     queries = engine.prepare(text=["a red ball", "a blue box", "zzqqxx"], asymmetric=True)
-    assert queries.unknown.tolist() == [False, False, True]
-    assert "1 of 3 queries" in queries.warning()
+    assert [query.message is not None for query in queries] == [False, False, True]
+    assert "1 of 3 queries" in unknown_warning(queries)
     stored = engine.prepare(id=["photos/1.png", "items.csv:3"])
-    assert stored.modality is None
+    assert [query.modality for query in stored] == ["image", "text"]
     found = engine.answer(
+        [*queries[:2], stored[1]],
         [
-            queries.request(0, SearchOptions(k=3, asymmetric=True)),
-            queries.request(1, SearchOptions(k=30, want=("image",), labels=("blue",), asymmetric=True)),
-            stored.request(1, SearchOptions(k=4, want=("text",))),
-        ]
+            SearchOptions(k=3, asymmetric=True),
+            SearchOptions(k=30, want=("image",), labels=("blue",), asymmetric=True),
+            SearchOptions(k=4, want=("text",)),
+        ],
     )
     expected = [
         engine.search(text="a red ball", k=3, asymmetric=True),
@@ -205,7 +208,7 @@ def test_hits_carry_their_codes(engine):
     hits = engine.search(text="a red ball", k=10)
     assert [hit.code for hit in hits] == [codes[hit.id] for hit in hits]
     assert json.dumps(hits[0].to_dict())
-    query = engine.prepare(text=["a red ball"]).codes[0].tobytes()
+    query = engine.prepare(text=["a red ball"])[0].code.tobytes()
     assert [(int.from_bytes(query) ^ int(hit.code, 16)).bit_count() for hit in hits] == [hit.distance for hit in hits]
 
 

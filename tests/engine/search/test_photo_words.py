@@ -84,8 +84,8 @@ def test_a_word_that_is_a_label_finds_what_has_it_and_what_looks_like_it(world, 
 
 def test_words_of_other_languages_are_read_as_labels(some):
     queries = some.prepare(text=["rouge", "red", "Kreis"])
-    assert [queries.words_read_as(row) for row in range(3)] == [{"rouge": "red"}, {}, {"Kreis": "circle"}]
-    assert queries.message(0) is None
+    assert [query.read_as for query in queries] == [{"rouge": "red"}, {}, {"Kreis": "circle"}]
+    assert queries[0].message is None
     found = [[hit.id for hit in some.search(text=word, k=40) if hit.labels] for word in ("rouge", "red")]
     assert set(found[0]) & set(found[1])
 
@@ -101,7 +101,7 @@ def test_a_picture_has_to_match_all_that_words_ask_for(world, some):
     labels = world[1]
     first = some.search(text="red square", k=8)
     assert np.mean([{"red", "square"} <= set(labels[hit.id]) for hit in first]) > 0.6
-    (query,) = (some.prepare(text=["red square"]).request(0),)
+    (query,) = some.prepare(text=["red square"])
     assert len(query.parts) == 2
     single = {hit.id: hit.confidence for hit in some.search(text="red", k=160)}
     assert all(hit.confidence <= single[hit.id] + 1e-4 for hit in first)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from modalhash.engine import SearchOptions
-from modalhash.engine.search.query import SearchRequest
+from modalhash.engine import Query, SearchOptions
 from modalhash.engine.search.text_match import N_TEXTS, WEIGHT, expand_query
 from modalhash.store import Record, SqliteStore
 
@@ -31,17 +30,19 @@ def add(store, id, text, *posterior, modality="text"):
     store.add([Record(id, modality, b"\0", text=text, refinement=own)])
 
 
-def asked(text, **options):
-    return SearchRequest(
-        np.zeros(1, np.uint8), SearchOptions(**options), vector=vector(100, 0, 0, 0), modality="text", text=text
-    )
+def asked(text):
+    return Query(np.zeros(1, np.uint8), "text", vector=vector(100, 0, 0, 0), text=text)
+
+
+def expanded(query, store, n_posterior=N, **options):
+    return expand_query(query, SearchOptions(**options), store, n_posterior)
 
 
 def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_does(store):
     add(store, "a", "coffee", 0, 100, 0, 0)
     add(store, "b", "tea", 0, 0, 100, 0)
     before = asked("coffee")
-    after = expand_query(before, store, N)
+    after = expanded(before, store)
     moved = np.rint(np.array([100, 100 * WEIGHT, 0, 0]) / (1 + WEIGHT))
     np.testing.assert_array_equal(after.vector, [*moved, 7, -7])
     assert replace(after, vector=before.vector) == before
@@ -51,39 +52,40 @@ def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_do
 def test_what_a_text_names_first_counts_for_more(store):
     add(store, "heart", "brown heart of coffee", 0, 0, 0, 100)
     add(store, "drink", "coffee, hot and black", 0, 0, 100, 0)
-    moved = expand_query(asked("Coffee"), store, N).vector
+    moved = expanded(asked("Coffee"), store).vector
     assert moved[2] == pytest.approx(4 * moved[3], abs=3)  # three words stand before it
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "query",
     [
-        asked("coffee", hybrid=False),
         replace(asked("coffee"), vector=None),
         asked("coffee machine"),  # no text has both
         replace(asked("coffee"), text=None),
         replace(asked("coffee"), modality="title"),
     ],
 )
-def test_a_query_stays_as_it_is_without_texts_that_have_all_its_words(store, request_):
+def test_a_query_stays_as_it_is_without_texts_that_have_all_its_words(store, query):
     add(store, "a", "coffee", 0, 100, 0, 0)
     add(store, "b", "machine", 0, 100, 0, 0)
     add(store, "c", "coffee", 0, 100, 0, 0, modality="image")
-    assert expand_query(request_, store, N) is request_
+    assert expanded(query, store) is query
+    other = asked("coffee")
+    assert expanded(other, store, hybrid=False) is other
 
 
 def test_items_without_a_vector_and_models_without_posteriors_have_nothing_to_say(store):
     add(store, "a", "coffee")
-    assert expand_query(asked("coffee"), store, N).vector.tolist() == vector(100, 0, 0, 0).tolist()
+    assert expanded(asked("coffee"), store).vector.tolist() == vector(100, 0, 0, 0).tolist()
     add(store, "b", "coffee", 0, 100, 0, 0)
-    assert expand_query(asked("coffee"), store, 0).vector.tolist() == vector(100, 0, 0, 0).tolist()
+    assert expanded(asked("coffee"), store, 0).vector.tolist() == vector(100, 0, 0, 0).tolist()
 
 
 def test_a_common_word_does_not_matter(store):
     for row in range(30):
         add(store, f"{row}", f"a thing number {row}", 0, 100, 0, 0)
     add(store, "boat", "a boat", 0, 0, 100, 0)
-    assert expand_query(asked("a boat"), store, N).vector[2] > 0
+    assert expanded(asked("a boat"), store).vector[2] > 0
 
 
 def test_of_many_texts_the_best_are_taken(store):
@@ -92,7 +94,7 @@ def test_of_many_texts_the_best_are_taken(store):
     add(store, "long", f"boat {'and other things ' * 20}", 0, 0, 0, 100)
     for row in range(2 * N_TEXTS):
         add(store, f"other {row}", "tree", 0, 0, 0, 100)
-    assert expand_query(asked("boat"), store, N).vector[3] == 0
+    assert expanded(asked("boat"), store).vector[3] == 0
 
 
 @pytest.mark.slow

@@ -74,8 +74,7 @@ def test_many_queries_have_words_of_their_own(engine):
     with pytest.warns(UserWarning, match="2 of 2 queries are hardly known"):
         found = engine.search_many(text=["dinosaur", "heron"], k=3)
     assert [some[0].id for some in found] == ["dino", "heron"]
-    batch = engine.prepare(text=["dinosaur"])
-    assert engine.answer([batch.request(0, SearchOptions(k=1))])[0][0].id == "dino"
+    assert engine.answer(engine.prepare(text=["dinosaur"]), SearchOptions(k=1))[0][0].id == "dino"
 
 
 @pytest.mark.slow

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from modalhash.engine import Hit, SearchOptions
-from modalhash.engine.search.near_duplicates import SameHits, answer_unique
-from modalhash.engine.search.query import SearchRequest
+from modalhash.engine import Hit, Query, SearchOptions
+from modalhash.engine.search.near_duplicates import SameHits, find_unique
 
 CAPTION = "a purple elephant sleeps in the red corner"
 
@@ -19,8 +18,8 @@ def ids(hits):
     return [hit.id for hit in hits]
 
 
-def request(**options):
-    return SearchRequest(np.zeros(2, np.uint8), SearchOptions(**options))
+def asked(**options):
+    return Query(np.zeros(2, np.uint8)), SearchOptions(**options)
 
 
 def test_the_best_of_each_group_stays_and_ranks_are_those_of_what_is_left():
@@ -30,28 +29,28 @@ def test_the_best_of_each_group_stays_and_ranks_are_those_of_what_is_left():
 
 
 def test_more_hits_are_asked_for_until_there_are_enough():
-    asked = []
+    calls = []
     groups = {("image", str(number)): number // 5 for number in range(100)}  # five of each
 
-    def answer(requests):
-        asked.append([one.options.k for one in requests])
-        assert not any(one.options.unique for one in requests)
-        return [[Hit(str(number), 0, "image") for number in range(min(100, one.options.k))] for one in requests]
+    def find(asked):
+        calls.append([options.k for _, options in asked])
+        assert not any(options.unique for _, options in asked)
+        return [[Hit(str(number), 0, "image") for number in range(min(100, options.k))] for _, options in asked]
 
-    found = answer_unique([request(k=4, unique=True), request(k=3)], answer, SameHits(None, groups))
+    found = find_unique([asked(k=4, unique=True), asked(k=3)], find, SameHits(None, groups))
     assert [ids(hits) for hits in found] == [["0", "5", "10", "15"], ["0", "1", "2"]]
-    assert asked == [[8, 3], [32]]
-    found = answer_unique([request(k=50, unique=True)], answer, SameHits(None, groups))
+    assert calls == [[8, 3], [32]]
+    found = find_unique([asked(k=50, unique=True)], find, SameHits(None, groups))
     assert len(found[0]) == 20  # there are no more
-    assert asked[2:] == [[100], [400]]
+    assert calls[2:] == [[100], [400]]
 
 
 def test_a_limit_within_a_radius_is_kept():
-    def answer(requests):
-        return [[Hit(str(number), 0, "image") for number in range(one.options.limit)] for one in requests]
+    def find(asked):
+        return [[Hit(str(number), 0, "image") for number in range(options.limit)] for _, options in asked]
 
     same = SameHits(None, {("image", "0"): 0, ("image", "1"): 0})
-    (hits,) = answer_unique([request(radius=3, limit=3, unique=True)], answer, same)
+    (hits,) = find_unique([asked(radius=3, limit=3, unique=True)], find, same)
     assert ids(hits) == ["0", "2", "3"]
 
 

@@ -1,11 +1,11 @@
-"""From requests to hits: scan the index as rarely as possible, then filter, order and score."""
+"""From queries to hits: scan the index as rarely as possible, then filter, order and score."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from modalhash.engine.search.confidence import (
 )
 from modalhash.engine.search.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.search.photo_words import TEXT
-from modalhash.engine.search.query import QueryPart, SearchRequest
+from modalhash.engine.search.query import Query, QueryPart
 from modalhash.engine.search.refinement import Refinement
 from modalhash.engine.search.text_match import (
     IN_PICTURE,
@@ -31,12 +31,15 @@ from modalhash.engine.search.text_match import (
     reciprocal_rank_fusion,
     ways_found,
 )
+from modalhash.engine.settings import SearchOptions
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
 OVERFETCH, MAX_OVERFETCH = 4, 4096
 """A search with a filter fetches 4 times the items it needs. If too few pass, the fraction that passed determines the
 next attempt; above 4,096 it is faster to search only among the items that the store says pass."""
+SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
+"""Items that ``asymmetric=True`` re-ranks: 10 times k, and at least 200."""
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 """Queries whose k is in the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
 
@@ -50,9 +53,6 @@ HAS_LABEL = 0.99
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 _FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
 """The same for hits of another modality, which their meaning found."""
-
-Groups = Mapping[str, int]
-"""Group of the index of each modality."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,6 @@ class Hit:
         return {**values, "labels": list(self.labels)}
 
 
-class _Candidates(NamedTuple):
-    """Row ids and distances of the nearest items of one query, and whether there may be more."""
-
-    numbers: Array
-    distances: Array
-    more: bool
-
-
 @dataclass(frozen=True)
 class ConfidenceScorer:
     """Estimates the confidence of hits, and drops those below ``min_confidence``."""
@@ -137,44 +129,42 @@ class ConfidenceScorer:
     refinement: Refinement
     n_bits: int
 
-    def apply(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
-        """Return the hits of a request with confidence; hits without a refinement vector have none."""
-        judged = list(hits)
+    def apply(self, query: Query, options: SearchOptions, hits: list[Hit]) -> list[Hit]:
+        """Return the hits of a query with confidence; hits without a refinement vector have none."""
+        scored = list(hits)
         kinds: dict[tuple[str, str], list[int]] = {}
         for row, hit in enumerate(hits):
             if hit.refinement is not None:
                 kinds.setdefault((hit.modality, hit.kind), []).append(row)
-        if request.vector is None:
-            return judged
+        if query.vector is None:
+            return scored
         for (modality, kind), rows in kinds.items():
-            found = self._probabilities(request, modality, kind, [hits[row] for row in rows])
+            found = self._probabilities(query, modality, kind, [hits[row] for row in rows])
             if found is None:
                 continue
             values, weak_below = found
             for row, value in zip(rows, values.tolist(), strict=True):
                 weak = value < weak_below and not {"words", IN_PICTURE} & {*hits[row].found_by}
-                judged[row] = hits[row].changed(confidence=round(value, 4), weak=weak)
-        least = request.options.min_confidence
-        return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]
+                scored[row] = hits[row].changed(confidence=round(value, 4), weak=weak)
+        least = options.min_confidence
+        return scored if least is None else [hit for hit in scored if (hit.confidence or 0) >= least]
 
-    def _probabilities(
-        self, request: SearchRequest, modality: str, kind: str, hits: list[Hit]
-    ) -> tuple[Array, float] | None:
+    def _probabilities(self, query: Query, modality: str, kind: str, hits: list[Hit]) -> tuple[Array, float] | None:
         """Return the confidence of hits in the query part that fits worst, and the limit of weak hits."""
-        assert request.vector is not None
+        assert query.vector is not None
         codes = np.frombuffer(bytes.fromhex("".join(hit.code for hit in hits)), np.uint8).reshape(len(hits), -1)
         vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
-        within = modality == request.modality
+        within = modality == query.modality
         values, weak_below = np.ones(len(hits)), 0.0
-        for part in request.parts or (QueryPart(request.code, request.vector),):
-            name = query_name(request.modality, part.vector, self.refinement)
+        for part in query.parts or (QueryPart(query.code, query.vector),):
+            name = query_name(query.modality, part.vector, self.refinement)
             curve = self.confidence.curves.get(Pair(name, modality, kind))
             if curve is None:
                 return None
             features = pair_features(
                 part.code, part.vector, codes, vectors, self.refinement, self.n_bits, within=within
             )
-            own = curve.probability(features, request.familiarity)
+            own = curve.probability(features, query.familiarity)
             if part.label is not None and kind == "learned":
                 own = self._by_labels(own, part.label, hits, features)
             values = np.minimum(values, part.sure * own)
@@ -191,203 +181,321 @@ class ConfidenceScorer:
         most = 0.0 if curve is None else curve.probability(features, 1.0)
         return np.where(without, np.minimum(values, most), np.maximum(values, HAS_LABEL))
 
-    def orders(self, request: SearchRequest) -> bool:
+    def orders(self, query: Query) -> bool:
         """Return whether hits are ordered by confidence: those of a few words among pictures.
 
         Scores of pictures with and without labels are not on one scale, but probabilities are. A caption names many
         labels, which its confidence does not know, so it is ordered by scores.
         """
-        if self.refinement.word_codes is None or request.modality != TEXT or request.vector is None:
+        if self.refinement.word_codes is None or query.modality != TEXT or query.vector is None:
             return False
-        labels = bool(request.vector[: self.refinement.n_posterior].any())
-        return not labels or any(part.label is not None for part in request.parts)
+        labels = bool(query.vector[: self.refinement.n_posterior].any())
+        return not labels or any(part.label is not None for part in query.parts)
 
-    def order(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
+    def order(self, query: Query, options: SearchOptions, hits: list[Hit]) -> list[Hit]:
         """Return the k best hits by decreasing confidence; the order of ties is kept."""
-        ordered = sorted(self.apply(request, hits), key=lambda hit: -(hit.confidence or 0))
+        ordered = sorted(self.apply(query, options, hits), key=lambda hit: -(hit.confidence or 0))
         values = np.array([hit.confidence or 0 for hit in ordered])
         ranks = competition_ranks(values, np.zeros(len(values)))
-        return [hit.changed(rank=rank) for hit, rank in zip(ordered, ranks, strict=True)][: request.options.k]
+        return [hit.changed(rank=rank) for hit, rank in zip(ordered, ranks, strict=True)][: options.k]
 
 
-def search_requests(
-    requests: Sequence[SearchRequest],
-    index: Index,
-    store: Store,
-    groups: Groups,
-    ranker: Ranker | None = None,
-    judge: ConfidenceScorer | None = None,
-) -> list[list[Hit]]:
-    """Return the hits of each request, ordered by its options."""
-    if any(request.words is not None for request in requests):
-        return _answer_with_words(requests, index, store, groups, ranker, judge)
-    if ranker is not None:
-        n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
-        requests = [expand_query(request, store, n_posterior) for request in requests]
-    refined = [ranker is not None and request.refined for request in requests]
-    by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
-    by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
-    plain = iter(_answer_by_codes(by_code, index, store, groups))
-    ranked = iter(_answer_refined(by_vector, index, store, groups, ranker, judge) if ranker is not None else ())
-    answers = [next(ranked if own else plain) for own in refined]
-    if judge is None:
-        return answers
-    return [judge.apply(request, hits) for request, hits in zip(requests, answers, strict=True)]
+Asked: TypeAlias = tuple[Query, SearchOptions]
 
 
-def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[list[Hit]]:
-    """Answer requests of which some are pictures with words, joined by reciprocal rank."""
-    asked: list[SearchRequest] = []
-    for request in requests:
-        if request.words is None:
-            asked.append(request)
-            continue
-        most = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
-        wide = replace(request.options, k=most, shortlist=None)
-        asked += [replace(request, words=None, options=wide), replace(request.words, options=wide)]
-    found = iter(search_requests(asked, *rest))
-    return [
-        next(found) if request.words is None else join_both(next(found), next(found), request.options.k)
-        for request in requests
-    ]
+@dataclass(frozen=True)
+class HitFinder:
+    """Searches an index, and reads from the store what it finds."""
 
+    index: Index
+    store: Store
+    groups: Mapping[str, int]
+    """Group of the index of each modality."""
+    ranker: Ranker | None = None
+    scorer: ConfidenceScorer | None = None
 
-# -- by codes
+    def find(self, asked: Sequence[Asked]) -> list[list[Hit]]:
+        """Return the hits of each query, ordered by its options."""
+        if any(query.words is not None for query, _ in asked):
+            return self._find_with_words(asked)
+        if self.ranker is not None and self.ranker.refinement.knows_labels:
+            n_posterior = self.ranker.refinement.n_posterior
+            asked = [(expand_query(query, options, self.store, n_posterior), options) for query, options in asked]
+        refined = [
+            self.ranker is not None and options.refine and query.vector is not None and not _is_reranked(query, options)
+            for query, options in asked
+        ]
+        by_codes = iter(self._find_by_codes([one for one, own in zip(asked, refined, strict=True) if not own]))
+        by_vectors = iter(self._find_refined([one for one, own in zip(asked, refined, strict=True) if own]))
+        answers = [next(by_vectors if own else by_codes) for own in refined]
+        if self.scorer is None:
+            return answers
+        return [self.scorer.apply(*one, hits) for one, hits in zip(asked, answers, strict=True)]
 
+    def _find_with_words(self, asked: Sequence[Asked]) -> list[list[Hit]]:
+        """Answer queries of which some are pictures with words, joined by reciprocal rank."""
+        alone: list[Asked] = []
+        for query, options in asked:
+            if query.words is None:
+                alone.append((query, options))
+                continue
+            wide = replace(options, k=max(REFINED_RATIO * options.k, MIN_REFINED_OF_MANY), shortlist=None)
+            alone += [(replace(query, words=None), wide), (query.words, wide)]
+        found = iter(self.find(alone))
+        return [
+            next(found) if query.words is None else join_both(next(found), next(found), options.k)
+            for query, options in asked
+        ]
 
-def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
-    """Return the hits of each request by distance, then by order of adding, or by score if re-ranked."""
-    nearest = _scan_together(requests, index, groups)
-    unfiltered = [found.numbers for request, found in zip(requests, nearest, strict=True) if not request.filtered]
-    shared = store.records(np.concatenate(unfiltered)) if unfiltered else {}
-    answers = []
-    for request, candidates in zip(requests, nearest, strict=True):
-        if request.filtered:
-            passed = _search_filtered(request, candidates, index, store, groups)
-        else:
-            passed = _with_records(request, candidates, shared)
-        answers.append(_join_words(request, _rank(request, passed), store))
-    return answers
+    def _scan(
+        self, asked: Sequence[Asked], sizes: Sequence[int], *, ties: bool, ids: Array | None = None
+    ) -> list[tuple[Array, Array]]:
+        """Return row ids and distances of the nearest items, with one scan for all queries of one size and modalities.
 
-
-def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[Hit]:
-    """Join hits with items that contain the query's words, if the options ask for it."""
-    options = request.options
-    if not options.hybrid or request.text is None or options.radius is not None:
-        return hits
-    for way, text in (("words", request.text), ("meaning", request.rewritten_text)):
-        if text is None or (way == "meaning" and text == request.text):
-            continue
-        by_words = match_words(text, request.code, options.filter, options.want, store, limit=options.k)
-        if by_words:
-            ranked = {
-                (hit.modality, hit.id): hit.changed(found_by=ways_found(hit, text, way))
-                for hit in _rank(request, by_words)
-            }
-            return reciprocal_rank_fusion(hits, [ranked[record.key] for record, _ in by_words], options.k)
-    return hits
-
-
-def _chosen(want: tuple[str, ...] | None, groups: Groups) -> list[int] | None:
-    return None if want is None else [groups[name] for name in want if name in groups]
-
-
-def _n_fetch(request: SearchRequest) -> int:
-    n = request.n_candidates + (request.exclude is not None)
-    return OVERFETCH * n if request.filtered else n
-
-
-def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Groups) -> list[_Candidates]:
-    """Find the nearest items, with one scan for all requests of the same modalities and similar k."""
-    together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
-    for position, request in enumerate(requests):
-        n = 1 if request.options.radius is not None else _k_bucket(_n_fetch(request))
-        together.setdefault((request.options.want, request.options.radius, n), []).append(position)
-    found: dict[int, _Candidates] = {}
-    for (want, radius, n), positions in together.items():
-        codes = np.stack([requests[position].code for position in positions])
-        if radius is not None:
-            hits = index.search(codes, radius=radius, group=_chosen(want, groups))
-        else:
-            hits = index.search(codes, k=min(n, max(1, len(index))), group=_chosen(want, groups))
-        for row, position in enumerate(positions):
-            numbers, distances = hits[row]
-            request = requests[position]
-            most: int | None = _n_fetch(request)
+        ``ties`` adds the items at the distance of the last. With a radius, the size does not matter.
+        """
+        together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
+        for place, ((_, options), size) in enumerate(zip(asked, sizes, strict=True)):
+            n = size if options.radius is None else 0
+            together.setdefault((options.want, options.radius, n), []).append(place)
+        found: dict[int, tuple[Array, Array]] = {}
+        for (want, radius, n), places in together.items():
+            codes, group = np.stack([asked[place][0].code for place in places]), self._groups_of(want)
             if radius is not None:
-                limit = request.options.limit
-                most = None if limit is None or request.filtered else limit + (request.exclude is not None)
-            more = radius is None and len(numbers) >= _n_fetch(request)
-            found[position] = _Candidates(numbers[:most], distances[:most], more)
-    return [found[position] for position in range(len(requests))]
+                hits = self.index.search(codes, radius=radius, ids=ids, group=group)
+            elif ties:
+                hits = self.index.shortlist(codes, n, max_hits=MAX_TIES * n, ids=ids, group=group)
+            else:
+                hits = self.index.search(codes, k=min(n, max(1, len(self.index))), ids=ids, group=group)
+            found.update((place, hits[row]) for row, place in enumerate(places))
+        return [found[place] for place in range(len(asked))]
+
+    def _groups_of(self, want: Sequence[str] | None) -> list[int] | None:
+        return None if want is None else [self.groups[name] for name in want if name in self.groups]
+
+    def _join_words(self, query: Query, options: SearchOptions, hits: list[Hit]) -> list[Hit]:
+        """Join hits with items that contain the query's words, if the options ask for it."""
+        if not options.hybrid or query.text is None or options.radius is not None:
+            return hits
+        for way, text in (("words", query.text), ("meaning", query.rewritten_text)):
+            if text is None or (way == "meaning" and text == query.text):
+                continue
+            by_words = match_words(text, query.code, options.filter, options.want, self.store, limit=options.k)
+            if by_words:
+                ranked = {
+                    (hit.modality, hit.id): hit.changed(found_by=ways_found(hit, text, way))
+                    for hit in _rank(query, options, by_words)
+                }
+                return reciprocal_rank_fusion(hits, [ranked[record.key] for record, _ in by_words], options.k)
+        return hits
+
+    # -- by codes
+
+    def _find_by_codes(self, asked: Sequence[Asked]) -> list[list[Hit]]:
+        """Return the hits of each query by distance, then by order of adding, or by score if re-ranked."""
+        nearest = self._scan(asked, [_bucket(_n_fetch(*one)) for one in asked], ties=False)
+        most = [_n_kept(*one) for one in asked]
+        nearest = [(numbers[:n], distances[:n]) for (numbers, distances), n in zip(nearest, most, strict=True)]
+        unfiltered = [found[0] for (_, options), found in zip(asked, nearest, strict=True) if options.filter is None]
+        shared = self.store.records(np.concatenate(unfiltered)) if unfiltered else {}
+        answers = []
+        for (query, options), found in zip(asked, nearest, strict=True):
+            if options.filter is None:
+                passed = _with_records(query, found, shared)
+            else:
+                passed = self._passing(query, options, found)
+            answers.append(self._join_words(query, options, _rank(query, options, passed)))
+        return answers
+
+    def _passing(self, query: Query, options: SearchOptions, nearest: tuple[Array, Array]) -> list[tuple[Record, int]]:
+        """Return the nearest items that pass the filter, from the items found if enough of them do."""
+        n_found = len(nearest[0])
+        if options.radius is not None and n_found > MAX_OVERFETCH:
+            return self._passing_within(query, options, nearest)
+        passed = _with_records(query, nearest, self.store.records(nearest[0], where=options.filter))
+        wanted = _n_candidates(query, options)
+        if options.radius is not None or n_found < _n_fetch(query, options) or len(passed) >= wanted:
+            return passed
+        share = len(passed) / n_found
+        n = math.ceil(2 * wanted / share) if share else MAX_OVERFETCH + 1
+        if n <= MAX_OVERFETCH:
+            (nearest,) = self._scan([(query, options)], [n], ties=False)
+            passed = _with_records(query, nearest, self.store.records(nearest[0], where=options.filter))
+            if len(nearest[0]) < n or len(passed) >= wanted:
+                return passed
+        return self._passing_of_all(query, options)
+
+    def _passing_of_all(self, query: Query, options: SearchOptions) -> list[tuple[Record, int]]:
+        """Search only among the items that pass the filter, which is fastest if few do."""
+        numbers = self.store.matching(options.filter)
+        n = min(_n_candidates(query, options) + (query.item is not None), max(1, len(numbers)))
+        (nearest,) = self._scan([(query, options)], [n], ties=False, ids=numbers)
+        return _with_records(query, nearest, self.store.records(nearest[0]))
+
+    def _passing_within(
+        self, query: Query, options: SearchOptions, nearest: tuple[Array, Array]
+    ) -> list[tuple[Record, int]]:
+        """Return the items within a radius that pass; compare row ids before reading many records."""
+        numbers, distances = nearest
+        chosen = np.flatnonzero(np.isin(numbers, self.store.matching(options.filter)))
+        chosen = chosen if options.limit is None else chosen[: options.limit + (query.item is not None)]
+        return _with_records(query, (numbers[chosen], distances[chosen]), self.store.records(numbers[chosen]))
+
+    # -- by refinement vectors
+
+    def _find_refined(self, asked: Sequence[Asked]) -> list[list[Hit]]:
+        """Return the hits of each query, the shortlist ordered by refinement vectors."""
+        sizes = [shortlist_size(options, len(self.index)) for _, options in asked]
+        shortlists = self._scan(asked, sizes, ties=True)
+        orders = [self._order(*one, *found) for one, found in zip(asked, shortlists, strict=True)]
+        first = [
+            order.numbers[: _n_first(query, options, self._n_hits(query, options))]
+            for (query, options), order in zip(asked, orders, strict=True)
+            if options.filter is None
+        ]
+        shared = self.store.records(np.concatenate(first)) if first else {}
+        return [
+            self._refined_hits(*one, order, {} if one[1].filter is not None else shared)
+            for one, order in zip(asked, orders, strict=True)
+        ]
+
+    def _refined_hits(
+        self, query: Query, options: SearchOptions, order: Ranked, records: dict[int, Record]
+    ) -> list[Hit]:
+        """Return the hits of an ordered shortlist; if too few of it pass the filter, of all items that do."""
+        rows = self._first_passing(query, options, order, records)
+        enough = options.radius is not None or len(rows) >= options.k
+        if not enough and options.filter is not None and len(order.numbers) < len(self.index):
+            size, matching = shortlist_size(options, len(self.index)), self.store.matching(options.filter)
+            (nearest,) = self._scan([(query, options)], [size], ties=True, ids=matching)
+            order = self._order(query, options, *nearest, similar=False)
+            rows = self._first_passing(query, options, order, records)
+        hits = _hits_of(query, order, rows, records)
+        if self.scorer is not None and self.scorer.orders(query):
+            hits = self.scorer.order(query, options, hits)
+        numbers = {records[number].key: number for number in order.numbers[rows].tolist()}
+        return self._join_words(query, options, self._with_shared_labels(query, hits, numbers))
+
+    def _n_hits(self, query: Query, options: SearchOptions) -> int:
+        return options.k * (REFINED_RATIO if self.scorer is not None and self.scorer.orders(query) else 1)
+
+    def _order(
+        self, query: Query, options: SearchOptions, numbers: Array, distances: Array, *, similar: bool = True
+    ) -> Ranked:
+        """Order a shortlist by vectors; ``similar`` adds items of the query's modality with similar features."""
+        ranker = self.ranker
+        assert ranker is not None
+        assert query.vector is not None
+        want, vector = options.want, pad(query.vector, ranker.vectors.width)
+        own = None
+        if query.modality is not None and (want is None or query.modality in want):
+            own = self.groups.get(query.modality)
+        more = np.empty(0, np.int64)
+        if similar and options.radius is None:
+            if (
+                ranker.refinement.word_codes is None or query.modality == TEXT
+            ):  # otherwise all items are of the query's modality
+                n = max(REFINED_RATIO * options.k, MIN_REFINED_OF_MANY)
+                more = ranker.near_in_meaning(vector, self._groups_of(want), n)
+            if own is not None:
+                more = np.union1d(more, ranker.similar(vector, own, options.k))
+        return ranker.rank(query.code, vector, numbers, distances, self.index, own_group=own, similar=more)
+
+    def _first_passing(
+        self, query: Query, options: SearchOptions, order: Ranked, records: dict[int, Record]
+    ) -> list[int]:
+        """Return the positions of the first items that pass the filter, reading records as needed."""
+        n_hits = self._n_hits(query, options)
+        most = n_hits if options.radius is None else options.limit or len(order.numbers)
+        rows: list[int] = []
+        start, size = 0, _n_first(query, options, n_hits) or len(order.numbers)
+        while start < len(order.numbers) and len(rows) < most:
+            numbers = order.numbers[start : start + size].tolist()
+            if unread := [number for number in numbers if number not in records]:
+                records.update(self.store.records(unread, where=options.filter))
+            for row, number in enumerate(numbers, start):
+                record = records.get(number)  # None if it does not pass or was removed since the scan
+                if record is not None and not _is_query(record, query):
+                    rows.append(row)
+            start, size = start + size, 2 * size
+        return rows[:most]
+
+    def _with_shared_labels(self, query: Query, hits: list[Hit], numbers: Mapping[tuple[str, str], int]) -> list[Hit]:
+        assert self.ranker is not None
+        assert query.vector is not None
+        found = np.array([numbers[hit.modality, hit.id] for hit in hits], dtype=np.int64)
+        labels = self.ranker.shared_labels(pad(query.vector, self.ranker.vectors.width), found)
+        return [hit.changed(shared_labels=own) for hit, own in zip(hits, labels, strict=True)]
 
 
-def _k_bucket(n: int) -> int:
+def shortlist_size(options: SearchOptions, n_items: int) -> int:
+    """Return the number of items to order by their vectors, without ties."""
+    if options.shortlist is not None:
+        return options.shortlist
+    return max(REFINED_RATIO * options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
+
+
+def _is_reranked(query: Query, options: SearchOptions) -> bool:
+    """Return whether hits are ordered by the query's projections."""
+    return options.asymmetric and query.projection is not None
+
+
+def _is_query(record: Record, query: Query) -> bool:
+    return query.item is not None and record.key == query.item.key
+
+
+def _n_candidates(query: Query, options: SearchOptions) -> int:
+    """Return the number of items that must pass the filter: the hits, or the shortlist to re-rank."""
+    if not _is_reranked(query, options):
+        return options.k
+    return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST) if options.shortlist is None else options.shortlist
+
+
+def _n_fetch(query: Query, options: SearchOptions) -> int:
+    n = _n_candidates(query, options) + (query.item is not None)
+    return n if options.filter is None else OVERFETCH * n
+
+
+def _n_kept(query: Query, options: SearchOptions) -> int | None:
+    """Return how many of the items found are read; None for all within a radius."""
+    if options.radius is None:
+        return _n_fetch(query, options)
+    return None if options.limit is None or options.filter is not None else options.limit + (query.item is not None)
+
+
+def _bucket(n: int) -> int:
     bucket = MIN_K_BUCKET
     while bucket < n:
         bucket *= K_BUCKET_RATIO
     return bucket
 
 
-def _search_filtered(
-    request: SearchRequest, candidates: _Candidates, index: Index, store: Store, groups: Groups
-) -> list[tuple[Record, int]]:
-    """Return the nearest items that pass the filter, from the candidates if enough of them do."""
-    where = request.options.filter
-    if request.options.radius is not None and len(candidates.numbers) > MAX_OVERFETCH:
-        return _filter_within(request, candidates, store)
-    passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
-    if not candidates.more or len(passed) >= request.n_candidates:
-        return passed
-    share = len(passed) / len(candidates.numbers)
-    n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
-    if n <= MAX_OVERFETCH:
-        k = min(n, max(1, len(index)))
-        numbers, distances = index.search(request.code[None], k=k, group=_chosen(request.options.want, groups))[0]
-        candidates = _Candidates(numbers, distances, len(numbers) >= n)
-        passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
-        if not candidates.more or len(passed) >= request.n_candidates:
-            return passed
-    return _search_matching(request, index, store, groups)
-
-
-def _search_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
-    """Search only among the items that pass the filter, which is fastest if few do."""
-    numbers = store.matching(request.options.filter)
-    n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
-    hits = index.search(request.code[None], k=n, ids=numbers, group=_chosen(request.options.want, groups))
-    ids, distances = hits[0]
-    return _with_records(request, _Candidates(ids, distances, False), store.records(ids))
-
-
-def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store) -> list[tuple[Record, int]]:
-    """Return the items within a radius that pass; compare row ids before reading many records."""
-    limit = request.options.limit
-    chosen = np.flatnonzero(np.isin(candidates.numbers, store.matching(request.options.filter)))
-    chosen = chosen if limit is None else chosen[: limit + (request.exclude is not None)]
-    numbers, distances = candidates.numbers[chosen], candidates.distances[chosen]
-    return _with_records(request, _Candidates(numbers, distances, False), store.records(numbers))
+def _n_first(query: Query, options: SearchOptions, n_hits: int) -> int | None:
+    """Return how many records to read first; None for all, with a radius."""
+    n = n_hits + (query.item is not None)
+    if options.radius is not None:
+        return None
+    return n if options.filter is None else OVERFETCH * n
 
 
 def _with_records(
-    request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]
+    query: Query, nearest: tuple[Array, Array], records: Mapping[int, Record]
 ) -> list[tuple[Record, int]]:
-    """Return candidates with their records; items removed since the scan have none."""
-    pairs = zip(candidates.numbers.tolist(), candidates.distances.tolist(), strict=True)
+    """Return items with their distances; items removed since the scan have no record."""
+    pairs = zip(nearest[0].tolist(), nearest[1].tolist(), strict=True)
     found = ((records.get(number), distance) for number, distance in pairs)
-    return [(record, distance) for record, distance in found if record is not None and record.key != request.exclude]
+    return [(record, distance) for record, distance in found if record is not None and not _is_query(record, query)]
 
 
-def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
-    """Return the best of the items that passed, re-ranked if the request asks for it."""
-    options = request.options
+def _rank(query: Query, options: SearchOptions, passed: list[tuple[Record, int]]) -> list[Hit]:
+    """Return the best of the items that passed, re-ranked if the options ask for it."""
     most = options.k if options.radius is None else options.limit
     scores = np.full(len(passed), np.nan)
-    if request.reranked and passed:
-        assert request.projection is not None
-        passed = passed if options.radius is not None else passed[: request.n_candidates]
+    if _is_reranked(query, options) and passed:
+        assert query.projection is not None
+        passed = passed if options.radius is not None else passed[: _n_candidates(query, options)]
         codes = np.frombuffer(b"".join(bytes(record.code) for record, _ in passed), np.uint8).reshape(len(passed), -1)
-        products: Array = unpack_signs(codes, len(request.projection)) @ request.projection.astype(np.float32)
+        products: Array = unpack_signs(codes, len(query.projection)) @ query.projection.astype(np.float32)
         best = np.argsort(-products, kind="stable")  # stable, so that distance breaks ties
         passed, scores = [passed[row] for row in best.tolist()], products[best].astype(np.float64)
     passed, scores = passed[:most], scores[:most]
@@ -398,144 +506,7 @@ def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]
     ]
 
 
-# -- by refinement vectors
-
-
-def _answer_refined(
-    requests: Sequence[SearchRequest],
-    index: Index,
-    store: Store,
-    groups: Groups,
-    ranker: Ranker,
-    judge: ConfidenceScorer | None,
-) -> list[list[Hit]]:
-    """Return the hits of each request, the shortlist ordered by refinement vectors."""
-
-    def n_hits(request: SearchRequest) -> int:
-        return request.options.k * (REFINED_RATIO if judge is not None and judge.orders(request) else 1)
-
-    shortlists = _shortlists(requests, index, groups)
-    ranked = [
-        _order(request, numbers, distances, index, groups, ranker)
-        for request, (numbers, distances) in zip(requests, shortlists, strict=True)
-    ]
-    first = [
-        order.numbers[: _n_first(request, n_hits(request))]
-        for request, order in zip(requests, ranked, strict=True)
-        if not request.filtered
-    ]
-    shared = store.records(np.concatenate(first)) if first else {}
-    answers = []
-    for request, order in zip(requests, ranked, strict=True):
-        records = {} if request.filtered else shared
-        rows = _first_passing(request, n_hits(request), order, records, store)
-        enough = request.options.radius is not None or len(rows) >= request.options.k
-        if not enough and request.filtered and len(order.numbers) < len(index):
-            matching = store.matching(request.options.filter)
-            numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
-            order = _order(request, numbers, distances, index, groups, ranker, similar=False)
-            rows = _first_passing(request, n_hits(request), order, records, store)
-        hits = _refined_hits(request, order, rows, records)
-        if judge is not None and judge.orders(request):
-            hits = judge.order(request, hits)
-        known = {records[number].key: number for number in order.numbers[rows].tolist()}
-        answers.append(_join_words(request, _with_shared_labels(request, hits, known, ranker), store))
-    return answers
-
-
-def _n_first(request: SearchRequest, n_hits: int) -> int | None:
-    """Return how many records to read first; None for all, with a radius."""
-    n = n_hits + (request.exclude is not None)
-    if request.options.radius is not None:
-        return None
-    return OVERFETCH * n if request.filtered else n
-
-
-def shortlist_size(request: SearchRequest, n_items: int) -> int:
-    """Return the number of items to order by their vectors, without ties."""
-    if request.options.shortlist is not None:
-        return request.options.shortlist
-    return max(REFINED_RATIO * request.options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
-
-
-def _shortlists(
-    requests: Sequence[SearchRequest], index: Index, groups: Groups, ids: Array | None = None
-) -> list[tuple[Array, Array]]:
-    """Return row ids and distances of the items to order, with one scan per group of similar requests."""
-    together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
-    for position, request in enumerate(requests):
-        options = request.options
-        n = 0 if options.radius is not None else shortlist_size(request, len(index))
-        together.setdefault((options.want, options.radius, n), []).append(position)
-    found: dict[int, tuple[Array, Array]] = {}
-    for (want, radius, n), positions in together.items():
-        codes = np.stack([requests[position].code for position in positions])
-        if radius is not None:
-            hits = index.search(codes, radius=radius, ids=ids, group=_chosen(want, groups))
-        else:
-            hits = index.shortlist(codes, n, max_hits=MAX_TIES * n, ids=ids, group=_chosen(want, groups))
-        found.update((position, hits[row]) for row, position in enumerate(positions))
-    return [found[position] for position in range(len(requests))]
-
-
-def _order(
-    request: SearchRequest,
-    numbers: Array,
-    distances: Array,
-    index: Index,
-    groups: Groups,
-    ranker: Ranker,
-    *,
-    similar: bool = True,
-) -> Ranked:
-    """Order a shortlist by vectors; ``similar`` adds items of the query's modality with similar features."""
-    assert request.vector is not None
-    want, vector = request.options.want, pad(request.vector, ranker.vectors.width)
-    own = None
-    if request.modality is not None and (want is None or request.modality in want):
-        own = groups.get(request.modality)
-    more = np.empty(0, np.int64)
-    if similar and request.options.radius is None:
-        if (
-            ranker.refinement.word_codes is None or request.modality == TEXT
-        ):  # otherwise all items are of the query's modality
-            n = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
-            more = ranker.near_in_meaning(vector, _chosen(want, groups), n)
-        if own is not None:
-            more = np.union1d(more, ranker.similar(vector, own, request.options.k))
-    return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
-
-
-def _first_passing(
-    request: SearchRequest, n_hits: int, order: Ranked, records: dict[int, Record], store: Store
-) -> list[int]:
-    """Return the positions of the first items that pass the filter, reading records as needed."""
-    options = request.options
-    most = n_hits if options.radius is None else options.limit or len(order.numbers)
-    rows: list[int] = []
-    start, size = 0, _n_first(request, n_hits) or len(order.numbers)
-    while start < len(order.numbers) and len(rows) < most:
-        numbers = order.numbers[start : start + size].tolist()
-        if unread := [number for number in numbers if number not in records]:
-            records.update(store.records(unread, where=options.filter))
-        for row, number in enumerate(numbers, start):
-            record = records.get(number)  # None if it does not pass or was removed since the scan
-            if record is not None and record.key != request.exclude:
-                rows.append(row)
-        start, size = start + size, 2 * size
-    return rows[:most]
-
-
-def _with_shared_labels(
-    request: SearchRequest, hits: list[Hit], numbers: Mapping[tuple[str, str], int], ranker: Ranker
-) -> list[Hit]:
-    assert request.vector is not None
-    found = np.array([numbers[hit.modality, hit.id] for hit in hits], dtype=np.int64)
-    labels = ranker.shared_labels(pad(request.vector, ranker.vectors.width), found)
-    return [hit.changed(shared_labels=own) for hit, own in zip(hits, labels, strict=True)]
-
-
-def _refined_hits(request: SearchRequest, order: Ranked, rows: list[int], records: Mapping[int, Record]) -> list[Hit]:
+def _hits_of(query: Query, order: Ranked, rows: list[int], records: Mapping[int, Record]) -> list[Hit]:
     numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
     sources = zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
     return [
@@ -544,7 +515,7 @@ def _refined_hits(request: SearchRequest, order: Ranked, rows: list[int], record
             distance,
             score=None if score != score else score,  # NaN
             rank=rank,
-            found_by=(_FOUND_BY if records[number].modality == request.modality else _FOUND_BY_NAMES)[source],
+            found_by=(_FOUND_BY if records[number].modality == query.modality else _FOUND_BY_NAMES)[source],
         )
         for number, distance, score, rank, source in zip(
             numbers.tolist(),

@@ -29,11 +29,11 @@ from modalhash.core.blocks import row_slices
 from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array
 from modalhash.engine.items.item import File, ItemFiles
-from modalhash.engine.search.hits import Hit
+from modalhash.engine.search.hits import Asked, Hit
 from modalhash.engine.search.ordering import competition_ranks
 from modalhash.engine.search.picture_prints import PrintKeeper, SamePairs, find_same
-from modalhash.engine.search.query import SearchRequest
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
+from modalhash.engine.settings import SearchOptions
 from modalhash.index import FoundRows, HammingIndex
 from modalhash.store import MAX_REFINEMENT, Filter, Key, Record, Revision, Store
 
@@ -483,37 +483,37 @@ class SameHits:
         return None if not length else np.asarray(values / length)
 
 
-def answer_unique(
-    requests: Sequence[SearchRequest], answer: Callable[[Sequence[SearchRequest]], list[list[Hit]]], same: SameHits
+def find_unique(
+    asked: Sequence[Asked], find: Callable[[Sequence[Asked]], list[list[Hit]]], same: SameHits
 ) -> list[list[Hit]]:
-    """Return the hits of each request; fetch more and drop near-duplicates if its options say so."""
-    answers: list[list[Hit]] = [[] for _ in requests]
-    waiting = list(range(len(requests)))
+    """Return the hits of each query; find more and drop near-duplicates if its options say so."""
+    answers: list[list[Hit]] = [[] for _ in asked]
+    waiting = list(range(len(asked)))
     for times in WIDER:
-        asked = [_wider(requests[row], times) for row in waiting]
+        wider = [(asked[row][0], _wider(asked[row][1], times)) for row in waiting]
         too_few = []
-        for row, request, hits in zip(waiting, asked, answer(asked) if asked else [], strict=True):
-            wanted = _n_hits(requests[row])
-            answers[row] = same.first_of_each(hits)[:wanted] if requests[row].options.unique else hits
-            if wanted is not None and len(answers[row]) < wanted and len(hits) == _n_hits(request):
+        for row, (_, wide), hits in zip(waiting, wider, find(wider) if wider else [], strict=True):
+            options = asked[row][1]
+            wanted = _n_hits(options)
+            answers[row] = same.first_of_each(hits)[:wanted] if options.unique else hits
+            if wanted is not None and len(answers[row]) < wanted and len(hits) == _n_hits(wide):
                 too_few.append(row)  # and there may be more
         waiting = too_few
     return answers
 
 
-def _n_hits(request: SearchRequest) -> int | None:
-    return request.options.k if request.options.radius is None else request.options.limit
+def _n_hits(options: SearchOptions) -> int | None:
+    return options.k if options.radius is None else options.limit
 
 
-def _wider(request: SearchRequest, times: int) -> SearchRequest:
-    """Return a request for ``times`` the hits, including near-duplicates, if it asks to drop these."""
-    options = request.options
+def _wider(options: SearchOptions, times: int) -> SearchOptions:
+    """Return options for ``times`` the hits, including near-duplicates, if they ask to drop these."""
     if not options.unique:
-        return request
+        return options
     k = times * options.k
     shortlist = None if options.shortlist is None else max(options.shortlist, k)
     limit = None if options.limit is None else times * options.limit
-    return replace(request, options=replace(options, k=k, shortlist=shortlist, limit=limit, unique=False))
+    return replace(options, k=k, shortlist=shortlist, limit=limit, unique=False)
 
 
 def _is_near(embedding: Array, text: str | None, others: Sequence[tuple[Array, str | None]]) -> bool:

@@ -26,7 +26,7 @@ from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.core.linalg import unit_rows
 from modalhash.core.typing import Array, Codes
 from modalhash.data import label_matrix
-from modalhash.engine.search.query import QueryBatch, QueryPart, check_words
+from modalhash.engine.search.query import Query, QueryPart, check_words
 from modalhash.engine.search.refinement import Refinement
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class PhotoWords:
     """The learned labels."""
     refinement: Refinement
 
-    def read(self, texts: Sequence[str]) -> QueryBatch:
+    def read(self, texts: Sequence[str]) -> list[Query]:
         check_words(texts)
         named = find_named_labels(texts, self.class_names, self.encoder)
         labels = label_matrix(named.labels, self.class_names)
@@ -176,16 +176,21 @@ class PhotoWords:
             understood = getattr(self.encoder, "known", lambda batch: np.ones(len(batch)))
             known = np.maximum(known, understood(texts))
             said = [{**_read_as(self.encoder, text), **own} for text, own in zip(texts, said, strict=True)]
-        return QueryBatch(
-            TEXT,
-            word_codes(self.refinement, vectors),
-            vectors=list(vectors),
-            known_share=known,
-            familiarity=known,
-            texts=list(texts),
-            read_as=said,
-            parts=[self._parts(text, named, labels[row], vectors[row]) for row, text in enumerate(texts)],
-        )
+        return [
+            Query(
+                code,
+                TEXT,
+                vector=vectors[row],
+                text=text,
+                known=share,
+                familiarity=share,
+                read_as=said[row],
+                parts=self._parts(text, named, labels[row], vectors[row]),
+            )
+            for row, (text, code, share) in enumerate(
+                zip(texts, word_codes(self.refinement, vectors), known.tolist(), strict=True)
+            )
+        ]
 
     def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[QueryPart, ...]:
         """Return the labels that a text names, and the whole text if some of its words name none."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.blocks import has_features
-from modalhash.core.codes import n_bytes, pack_signs
+from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.engine.search.refinement import model_features
-from modalhash.engine.settings import SearchOptions
-from modalhash.store import KINDS, Comparison, Filter, FilterError, Key, Record
+from modalhash.store import KINDS, Comparison, Filter, FilterError, Record
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -76,8 +76,6 @@ def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
     raise UnknownLabelError(f"no item has the label {str(comparison.value)!r}; {hint}")
 
 
-SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
-"""Items that ``asymmetric=True`` re-ranks: 10 times k, and at least 200."""
 FAMILIAR = 0.5
 """Familiarity below which a query gets a message."""
 MAX_SERIAL_QUERIES = 8
@@ -96,128 +94,57 @@ class QueryPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SearchRequest:
-    """One query code with its options."""
+class Query:
+    """All that is known of one query; made by :meth:`modalhash.engine.Engine.prepare`."""
 
     code: Codes
     """Packed, one row."""
-    options: SearchOptions = field(default_factory=SearchOptions)
+    modality: str | None = None
     projection: Array | None = None
     """Real-valued projections for ``asymmetric=True``."""
-    exclude: Key | None = None
-    """Key of an item that is never a hit: the query itself."""
     vector: Array | None = None
-    """Refinement vector of the query."""
-    modality: str | None = None
+    """Refinement vector, int8; None for a stored item without one."""
+    item: Record | None = None
+    """The stored item that is the query, and therefore never a hit."""
     text: str | None = None
     """Text whose words are searched with ``hybrid=True``."""
     rewritten_text: str | None = None
     """The text with unknown words replaced by known ones, searched if the text's own words find nothing."""
+    known: float | None = None
+    """Fraction of the text's words that the engine knows; None for pictures and features."""
     familiarity: float = 1.0
     """How well the engine knows the query's words or features, from 0 to 1."""
+    read_as: Mapping[str, str] = field(default_factory=dict)
+    """Words that were read as others, e.g. ``{"perro": "dog"}``."""
     parts: tuple[QueryPart, ...] = ()
-    words: SearchRequest | None = None
-    """Words that come with a picture and are searched together with it."""
+    words: Query | None = None
+    """Words that come with a picture or an item and are searched together with it."""
 
     @property
-    def reranked(self) -> bool:
-        """Whether hits are ordered by the query's projections."""
-        return self.options.asymmetric and self.projection is not None
-
-    @property
-    def refined(self) -> bool:
-        """Whether hits are ordered by refinement vectors."""
-        return self.options.refine and self.vector is not None and not self.reranked
-
-    @property
-    def filtered(self) -> bool:
-        return self.options.filter is not None
-
-    @property
-    def n_candidates(self) -> int:
-        """The number of items that must pass the filter: the hits, or the shortlist to re-rank."""
-        options = self.options
-        if not self.reranked:
-            return options.k
-        return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST) if options.shortlist is None else options.shortlist
-
-
-@dataclass(frozen=True)
-class QueryBatch:
-    """Encoded queries, as :meth:`modalhash.engine.Engine.prepare` returns them."""
-
-    modality: str | None
-    """None for stored items of several modalities."""
-    codes: Codes
-    projections: Array | None = None
-    """Real-valued projections for ``asymmetric=True``."""
-    records: list[Record] | None = None
-    """The stored items, if they are the queries."""
-    vectors: list[Array | None] | None = None
-    """Refinement vectors, int8; None for a stored item without one."""
-    known_share: Array | None = None
-    """Fraction of each query's words that the engine knows; None for pictures and features."""
-    familiarity: Array | None = None
-    """How well the engine knows the words or features of each query, from 0 to 1."""
-    texts: list[str] | None = None
-    rewritten_text: list[str] | None = None
-    """The texts with unknown words replaced by known ones, if the encoder can do so."""
-    read_as: list[dict[str, str]] | None = None
-    """Words of each text that were read as others, e.g. ``{"perro": "dog"}``."""
-    parts: list[tuple[QueryPart, ...]] | None = None
-    words: QueryBatch | None = None
-    """The words that come with each picture."""
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def request(self, row: int, options: SearchOptions = SearchOptions()) -> SearchRequest:  # noqa: B008 (frozen)
-        return SearchRequest(
-            self.codes[row],
-            options,
-            None if self.projections is None else self.projections[row],
-            exclude=None if self.records is None else self.records[row].key,
-            vector=None if self.vectors is None else self.vectors[row],
-            modality=self.modality if self.records is None else self.records[row].modality,
-            text=None if self.texts is None else self.texts[row],
-            rewritten_text=None if self.rewritten_text is None else self.rewritten_text[row],
-            familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
-            parts=() if self.parts is None else self.parts[row],
-            words=None if self.words is None else self.words.request(row, options),
-        )
-
-    def words_read_as(self, row: int) -> dict[str, str]:
-        """Return the words of a query that were read as others, including words that come with a picture."""
-        own = {} if self.read_as is None else self.read_as[row]
-        return own if self.words is None else {**own, **self.words.words_read_as(row)}
-
-    @property
-    def unknown(self) -> Array:
-        """Whether the engine hardly knows each query, so that its hits say little."""
-        return np.array([self.message(row) is not None for row in range(len(self))], dtype=bool)
-
-    def message(self, row: int) -> str | None:
-        """Return a message about a query that is hardly known, or None."""
-        if self.words is not None:
-            return self.words.message(row)
-        if self.known_share is not None and not self.known_share[row]:
+    def message(self) -> str | None:
+        """A message about a query that the engine hardly knows, so that its hits say little; None if it knows it."""
+        if self.known == 0:
             return "None of these words is known, so hits found by meaning say little."
-        if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
-            return None
-        if self.known_share is None:
+        if self.familiarity >= FAMILIAR:
+            return None if self.words is None else self.words.message
+        if self.known is None:
             return "This is unlike all training items, so its hits say little."
-        if self.texts is not None and len(self.texts[row].split()) == 1:
+        if self.text is not None and len(self.text.split()) == 1:
             return "This word is hardly known, so hits found by meaning say little."
         return "Few of these words are known, so hits found by meaning say little."
 
-    def warning(self) -> str | None:
-        """Return a warning about queries that are hardly known, or None."""
-        if len(self) == 1:
-            return self.message(0)
-        n = int(np.count_nonzero(self.unknown))
-        return (
-            f"{n} of {len(self)} queries are hardly known ({self.modality!r}), so their hits say little." if n else None
-        )
+    def with_words(self, words: Query) -> Query:
+        """Return this picture or item together with words."""
+        return replace(self, words=words, read_as={**self.read_as, **words.read_as})
+
+
+def unknown_warning(queries: Sequence[Query]) -> str | None:
+    """Return a warning about queries that are hardly known, or None."""
+    messages = [query.message for query in queries if query.message is not None]
+    if len(queries) == 1 or not messages:
+        return next(iter(messages), None)
+    kind = queries[0].modality
+    return f"{len(messages)} of {len(queries)} queries are hardly known ({kind!r}), so their hits say little."
 
 
 def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
@@ -238,7 +165,7 @@ def encode_contents(
     asymmetric: bool,
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
-) -> QueryBatch:
+) -> list[Query]:
     """Encode queries given as texts, pictures or other inputs of the encoder."""
     if encoder.reads == "array":
         raise ValueError(
@@ -247,20 +174,28 @@ def encode_contents(
         )
     if encoder.reads == "text":
         check_words(contents)
-    features = _features_of(encoder, contents)
-    batch = encode_features(
-        model, encoder, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
+    queries = encode_features(
+        model,
+        encoder,
+        modality,
+        _features_of(encoder, contents),
+        asymmetric=asymmetric,
+        refinement=refinement,
+        confidence=confidence,
     )
-    texts = [content for content in contents if isinstance(content, str)]
-    if encoder.reads != "text" or len(texts) < len(contents):
-        return batch
-    known_share = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
-    familiarity = known_share if confidence is None else confidence.text_familiarity(modality, known_share)
-    rewritten = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
-    read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else None
-    return replace(
-        batch, texts=texts, known_share=known_share, familiarity=familiarity, rewritten_text=rewritten, read_as=read_as
-    )
+    if encoder.reads != "text" or not all(isinstance(content, str) for content in contents):
+        return queries
+    texts = list(contents)
+    known = np.asarray(encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts)))
+    familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
+    rewritten = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else repeat(None)
+    read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else repeat({})
+    return [
+        replace(query, text=text, known=share, familiarity=own, rewritten_text=others, read_as=forms)
+        for query, text, share, own, others, forms in zip(
+            queries, texts, known.tolist(), familiarity.tolist(), rewritten, read_as, strict=False
+        )
+    ]
 
 
 def check_words(queries: Sequence[Any]) -> None:
@@ -281,25 +216,24 @@ def encode_features(
     asymmetric: bool,
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
-) -> QueryBatch:
+) -> list[Query]:
     """Encode queries given as a matrix, or one row, of features."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
-        return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
+        return []
     projections, mapped = model.project(modality, model_features(model, encoder, rows))
     familiarity = has_features(rows).astype(float)
     if confidence is not None:
         familiarity *= confidence.familiarity(modality, rows)
-    vectors = None
+    vectors: Iterable[Array | None] = repeat(None, len(projections))
     if refinement is not None:
-        vectors = list(refinement.vectors(modality, rows, mapped=mapped if refinement.model is model else None))
-    return QueryBatch(
-        modality,
-        pack_signs(projections),
-        projections if asymmetric else None,
-        vectors=vectors,
-        familiarity=familiarity,
-    )
+        vectors = refinement.vectors(modality, rows, mapped=mapped if refinement.model is model else None)
+    return [
+        Query(code, modality, projection if asymmetric else None, vector, familiarity=own)
+        for code, projection, vector, own in zip(
+            pack_signs(projections), projections, vectors, familiarity.tolist(), strict=True
+        )
+    ]
 
 
 def encode_records(
@@ -309,26 +243,24 @@ def encode_records(
     *,
     files: ItemFiles,
     asymmetric: bool,
-) -> QueryBatch:
+) -> list[Query]:
     """Return the codes of stored items as queries; project their contents if ``asymmetric``."""
-    modalities = {record.modality for record in records}
-    modality = modalities.pop() if len(modalities) == 1 else None
-    codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
-    codes = codes.reshape(len(records), n_bytes(model.n_bits))
-    vectors = [
-        None if record.refinement is None else np.frombuffer(record.refinement, dtype=np.int8) for record in records
-    ]
-    if not asymmetric:
-        return QueryBatch(modality, codes, records=list(records), vectors=vectors)
-    projections = np.empty((len(records), model.n_bits), dtype=np.float32)
-    for row, record in enumerate(records):
-        encoder = encoders[record.modality]
-        content: Any = files.find(record.uri) if record.text is None else record.text
-        if encoder.reads == "array" or content is None:
-            raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
-        features = model_features(model, encoder, _features_of(encoder, [content]))
-        projections[row] = model.decision_function({record.modality: features})[record.modality][0]
-    return QueryBatch(modality, codes, projections, list(records), vectors)
+    queries = []
+    for record in records:
+        code = np.frombuffer(bytes(record.code), dtype=np.uint8)
+        vector = None if record.refinement is None else np.frombuffer(record.refinement, dtype=np.int8)
+        projection = _projection(model, encoders[record.modality], record, files) if asymmetric else None
+        queries.append(Query(code, record.modality, projection, vector, item=record))
+    return queries
+
+
+def _projection(model: CrossModalHasher, encoder: Encoder, record: Record, files: ItemFiles) -> Array:
+    content: Any = files.find(record.uri) if record.text is None else record.text
+    if encoder.reads == "array" or content is None:
+        raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
+    features = model_features(model, encoder, _features_of(encoder, [content]))
+    projection = model.decision_function({record.modality: features})[record.modality][0]
+    return np.asarray(projection, dtype=np.float32)
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:

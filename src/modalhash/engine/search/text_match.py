@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from modalhash.core.typing import Codes
-from modalhash.engine.search.query import SearchRequest
+from modalhash.engine.search.query import Query
+from modalhash.engine.settings import SearchOptions
 from modalhash.store import PICTURE_TEXT, Comparison, Filter, Record, Store, all_of, any_value
 
 if TYPE_CHECKING:
@@ -128,24 +129,24 @@ UNFOUND = 9
 _WORD = re.compile(r"[^\W_]+")
 
 
-def expand_query(request: SearchRequest, store: Store, n_posterior: int) -> SearchRequest:
-    """Return a request whose posterior is moved towards those of texts with all its words."""
-    if request.text is None or request.vector is None or not request.options.hybrid or not n_posterior:
-        return request
-    own = Comparison("modality", "=", str(request.modality))
-    numbers = store.search_text(request.text, where=own, limit=N_TEXTS, match_all=True).tolist()
+def expand_query(query: Query, options: SearchOptions, store: Store, n_posterior: int) -> Query:
+    """Return the query with its posterior moved towards those of texts with all its words."""
+    if query.text is None or query.vector is None or not options.hybrid or not n_posterior:
+        return query
+    own = Comparison("modality", "=", str(query.modality))
+    numbers = store.search_text(query.text, where=own, limit=N_TEXTS, match_all=True).tolist()
     records = store.records(numbers) if numbers else {}
     found = [records[number] for number in numbers if number in records]
     found = [record for record in found if len(record.refinement or b"") >= n_posterior]
     if not found:
-        return request
-    asked = set(_WORD.findall(request.text.casefold()))
+        return query
+    asked = set(_WORD.findall(query.text.casefold()))
     weights = np.array([1 / (1 + _words_before(asked, record.text)) for record in found])
     posteriors = np.array([np.frombuffer(record.refinement or b"", np.int8)[:n_posterior] for record in found])
-    vector = request.vector.copy()
+    vector = query.vector.copy()
     moved = (vector[:n_posterior] + WEIGHT * (weights / weights.sum()) @ posteriors) / (1 + WEIGHT)
     vector[:n_posterior] = np.rint(moved)
-    return replace(request, vector=vector)
+    return replace(query, vector=vector)
 
 
 def _words_before(asked: set[str], text: str | None) -> int:
