@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from serve_tools import ask
+from starlette.testclient import TestClient
 
-from modalhash.serve.auth import TrustedProxies, WrongTokens, client_key
+from modalhash.serve import http
+from modalhash.serve.auth import Client, TrustedProxies, WrongTokens, client_key
 
 TOKEN = "correct-horse"
 
@@ -34,21 +36,26 @@ def test_what_limits_count_by(address, key):
         ("10.0.0.1", ["203.0.113.9"], "203.0.113.9"),
         ("10.0.0.1", ["1.2.3.4, 203.0.113.9"], "203.0.113.9"),  # what the client claims stands on the left
         ("10.0.0.1", ["1.2.3.4", "203.0.113.9, 10.0.0.2"], "203.0.113.9"),  # two proxies, two headers
-        ("10.0.0.1", ["203.0.113.9, nonsense"], "10.0.0.1"),
+        ("10.0.0.1", ["203.0.113.9, unknown"], "unknown"),
+        ("10.0.0.1", ["203.0.113.9:4711"], "203.0.113.9"),
         ("10.0.0.1", ["2001:db8::5"], "2001:db8::/64"),
-        ("10.0.0.1", ["10.0.0.2, 10.0.0.3"], "10.0.0.1"),
+        ("10.0.0.1", ["10.0.0.2, 10.0.0.3"], "10.0.0.2"),
         ("10.0.0.1", ["\xff,,"], "10.0.0.1"),
     ],
 )
-def test_addresses_behind_a_proxy(peer, forwarded, address):
-    headers = [(b"x-forwarded-for", text.encode("latin-1")) for text in forwarded]
-    assert TrustedProxies(["10.0.0.0/8"]).address({"client": (peer, 1), "headers": headers}) == address
+def test_addresses_behind_a_proxy(make_client, monkeypatch, peer, forwarded, address):
+    client = make_client(trusted_proxies=("10.0.0.7/8",))
+    seen = []
+    monkeypatch.setattr(http.AccessControl, "check", lambda self, scope, address: seen.append(address) or Client(""))
+    proxied = TestClient(client.app, base_url=str(client.base_url), client=(peer, 1))
+    proxied.get("/healthz", headers=[("x-forwarded-for", text.encode("latin-1")) for text in forwarded])
+    assert seen == [address]
 
 
 def test_a_proxy_that_is_none():
     with pytest.raises(ValueError, match="expected an address"):
         TrustedProxies(["proxy.example"])
-    assert TrustedProxies().address({"client": None, "headers": []}) == ""
+    assert "" not in TrustedProxies(["10.0.0.0/8"])
 
 
 def test_wrong_tokens_are_counted_in_a_window():

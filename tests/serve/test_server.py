@@ -32,7 +32,7 @@ def test_a_head_that_trickles_in(serve, talk, head):
 
 
 def test_a_body_that_nobody_wants_is_not_read_for_ever(serve, talk, monkeypatch):
-    monkeypatch.setattr("modalhash.serve.server.LINGER_SECONDS", 0.3)
+    monkeypatch.setattr("modalhash.serve.timeouts.LINGER_SECONDS", 0.3)
     with serve() as server:
         head = b"POST /nosuch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
         assert status_of(talk(server.port, head)) == 404

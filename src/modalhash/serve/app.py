@@ -14,9 +14,11 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from modalhash.engine import Engine
 from modalhash.serve import monitoring, openapi, routes, routes_items
+from modalhash.serve.auth import TrustedProxies
 from modalhash.serve.errors import HTTPError, json_response, routing_error
 from modalhash.serve.http import AccessControl, RequestMiddleware
 from modalhash.serve.limits import Settings
@@ -87,6 +89,7 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
         service.close()
         monitoring.flush_logs()
 
+    proxies = TrustedProxies(settings.trusted_proxies)
     operations = [
         *routes.search_operations(service),
         *routes_items.item_operations(service),
@@ -97,6 +100,7 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
     app = Starlette(
         routes=[*operations, *PAGES, description_route(service, operations)],
         middleware=[
+            Middleware(ProxyHeadersMiddleware, trusted_hosts=[str(one) for one in proxies.networks]),
             Middleware(RequestMiddleware, service=service, access=AccessControl(settings, service.seat)),
             Middleware(LeaseMiddleware, service=service),
         ],

@@ -30,7 +30,6 @@ from starlette.types import Scope
 from modalhash.core.files import write_atomically
 from modalhash.serve.monitoring import log_event
 
-FORWARDED_FOR = b"x-forwarded-for"
 IPV6_PREFIX = 64
 """Bits of an IPv6 address that identify a client, because a customer gets at least a /64 network."""
 MAX_COUNTED_ADDRESSES = 10_000
@@ -77,35 +76,18 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         try:
-            self._networks = [ip_network(text, strict=False) for text in networks]
+            self.networks = [ip_network(text, strict=False) for text in networks]
         except ValueError as error:
             raise ValueError(f"trusted proxy: {error}; expected an address such as 127.0.0.1") from None
 
     def __contains__(self, address: str) -> bool:
-        if not self._networks:
+        if not self.networks:
             return False
         try:
             parsed = ip_address(address)
         except ValueError:
             return False
-        return any(parsed in network for network in self._networks)
-
-    def address(self, scope: Scope) -> str:
-        """Return the address of the client: the last one that is not a trusted proxy.
-
-        ``X-Forwarded-For`` is read from the right, because each proxy appends an address and the client can forge the
-        rest.
-        """
-        peer = str(scope["client"][0]) if scope.get("client") else ""
-        if peer not in self:
-            return client_key(peer)
-        named = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR).decode("latin-1")
-        for address in reversed([part.strip() for part in named.split(",")]):
-            if not _is_address(address):
-                break  # what precedes it cannot be trusted either
-            if address not in self:
-                return client_key(address)
-        return client_key(peer)
+        return any(parsed in network for network in self.networks)
 
 
 @lru_cache(1024)
@@ -126,14 +108,6 @@ def client_key(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ip_network(f"{address.partition('%')[0]}/{IPV6_PREFIX}", strict=False))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 class WrongTokens:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, TrustedProxies, client_of, set_client
+from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, client_key, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import log_exception, log_request
@@ -208,7 +208,6 @@ class RequestMiddleware:
         self.app, self.metrics, self._seat, self._access = app, service.metrics, service.seat, access
         self._make_place = service.body_budget.drop_slowest
         self._limits, self._quiet = service.limits, service.settings.quiet
-        self._proxies = TrustedProxies(service.settings.trusted_proxies)
         self._by_address = service.seat.tally("requests")
         self._all_in_flight = 0
 
@@ -216,7 +215,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        address = self._proxies.address(scope)
+        address = client_key(str(scope["client"][0]) if scope.get("client") else "")
         set_client(scope, Client(address))
         exchange = _ResponseRecorder(self._seat.next_number(), send)
         self._count_in_flight(address, 1)

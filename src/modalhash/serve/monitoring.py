@@ -11,14 +11,14 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
+from queue import Full, Queue
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
@@ -31,10 +31,7 @@ ACCESS_LOGGER = LOGGER.getChild("access")
 MAX_LOGGED_PATH = 200
 MAX_WAITING_LINES = 4096
 """Maximum number of queued log lines; further ones are dropped."""
-MAX_BYTES_AT_ONCE = 4096
-"""Bytes per write. Pipes take up to 4,096 bytes atomically, so lines of several workers do not mix."""
 PAUSE_SECONDS = 0.05
-"""Pause between writes. Batching lines avoids waking the writer (and taking the GIL) for each one."""
 FLUSH_SECONDS = 1.0
 """Maximum time to wait for the last lines when the service ends."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -51,92 +48,84 @@ class JSONFormatter(logging.Formatter):
         fields = getattr(record, "fields", None)
         if fields is None:
             fields = {"event": f"{record.name.partition('.')[0]}: {record.getMessage().strip()}"}
-        return _line(record.created, fields)
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": moment, **fields})
 
 
-class BackgroundHandler(logging.Handler):
-    """Write to stdout or stderr in a thread, so that logging never blocks.
+class OutputListener(QueueListener):
+    """Write lines to stdout or stderr; nothing happens if it is closed.
 
-    Lines are dropped if too many are queued or the output is closed; the number of dropped lines is logged as soon as
-    writing works again. ``output`` is an attribute of :mod:`sys`, looked up for every write.
+    ``output`` is an attribute of :mod:`sys`, looked up for every line. A line is one write of the system and bypasses
+    the stream: pipes take up to 4,096 bytes atomically, so lines of several workers do not mix, and a thread that is
+    blocked within the stream's buffer would keep the process from ending. So would the lock of a handler.
     """
 
-    def __init__(self, output: str) -> None:
-        super().__init__()
-        self.setFormatter(JSONFormatter())
-        self._output = output
-        self._lines: deque[str] = deque()
-        self._dropped = 0
-        self._thread: threading.Thread | None = None
-        self._changed = threading.Condition()
-        self._n_writing = 0
-        self._is_idle = self._is_flushed = False
-        """Whether the thread waits for a line, and whether it must not pause between writes."""
+    queue: Queue[logging.LogRecord]
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def __init__(self, queue: Queue[logging.LogRecord], output: str) -> None:
+        super().__init__(queue)
+        self._output, self._formatter = output, JSONFormatter()
+
+    def dequeue(self, block: bool) -> logging.LogRecord:
+        """Return the next line, and let lines gather before that, because waking for each costs 4 % of a search."""
+        if self.queue.empty():
+            time.sleep(PAUSE_SECONDS)
+        return self.queue.get(block)
+
+    def handle(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):
-            self._put(self.format(record))
+            self._write(self._formatter.format(record) + "\n")
+
+    def _write(self, line: str) -> None:
+        stream = getattr(sys, self._output)
+        try:
+            descriptor = stream.fileno()
+        except OSError:  # not a file, for example in a notebook
+            stream.write(line)
+            stream.flush()
+            return
+        data = line.encode()
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+class BackgroundHandler(QueueHandler):
+    """Write to stdout or stderr in a thread, so that logging never blocks.
+
+    If the queue is full, lines are dropped; their number is logged as soon as there is room again.
+    """
+
+    queue: Queue[logging.LogRecord]
+
+    def __init__(self, output: str) -> None:
+        super().__init__(Queue(MAX_WAITING_LINES))
+        self._listener = OutputListener(self.queue, output)
+        self._is_started = False
+        self._n_dropped = 0
+
+    def start(self) -> None:
+        """Start the thread unless it runs."""
+        if not self._is_started:
+            self._listener.start()
+            self._is_started = True
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return the record as it is, because it stays in this process."""
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self._n_dropped:
+                self.queue.put_nowait(_event_record(f"{self._n_dropped} lines were dropped"))
+                self._n_dropped = 0
+            self.queue.put_nowait(record)
+        except Full:
+            self._n_dropped += 1
 
     def flush(self) -> None:
         """Wait until all lines are written, at most ``FLUSH_SECONDS``."""
-        with self._changed:
-            self._is_flushed = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._lines and not self._n_writing, FLUSH_SECONDS)
-            self._is_flushed = False
-
-    def _put(self, line: str) -> None:
-        if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
-            self._thread = threading.Thread(target=self._write_lines, name=f"log to {self._output}", daemon=True)
-            self._thread.start()
-        with self._changed:
-            if len(self._lines) + self._n_writing >= MAX_WAITING_LINES:
-                self._dropped += 1
-                return
-            if self._dropped:
-                self._lines.append(_line(time.time(), {"event": f"{self._dropped} lines were dropped"}))
-                self._dropped = 0
-            self._lines.append(line)
-            if self._is_idle:
-                self._changed.notify_all()
-
-    def _write_lines(self) -> None:
-        while True:
-            with self._changed:
-                self._is_idle = not self._lines
-                self._changed.wait_for(lambda: self._lines)
-                self._is_idle = False
-                lines = self._next_lines()
-                self._n_writing, more_wait = len(lines), bool(self._lines)
-            with contextlib.suppress(Exception):
-                self._write("\n".join(lines) + "\n")
-            with self._changed:
-                self._n_writing = 0
-                self._changed.notify_all()
-                if not more_wait:
-                    self._changed.wait_for(lambda: self._is_flushed, PAUSE_SECONDS)
-
-    def _next_lines(self) -> list[str]:
-        """Return lines for one write, or a single longer line."""
-        lines: list[str] = []
-        size = 0
-        while self._lines and (not lines or size + len(self._lines[0]) < MAX_BYTES_AT_ONCE):
-            size += len(self._lines[0]) + 1
-            lines.append(self._lines.popleft())
-        return lines
-
-    def _write(self, text: str) -> None:
-        """Bypass the stream's buffer, because a thread blocked in it would keep the process from ending."""
-        stream = getattr(sys, self._output)
-        try:
-            handle = stream.fileno()
-        except OSError:  # not a file, for example in a notebook
-            stream.write(text)
-            stream.flush()
-            return
-        data = text.encode()
-        while data:
-            data = data[os.write(handle, data) :]
+        with self.queue.all_tasks_done:
+            self.queue.all_tasks_done.wait_for(lambda: not self.queue.unfinished_tasks, FLUSH_SECONDS)
 
 
 ACCESS_HANDLER = BackgroundHandler("stdout")
@@ -145,6 +134,8 @@ ERROR_HANDLER = BackgroundHandler("stderr")
 
 def configure_logging() -> None:
     """Log requests to stdout and errors to stderr, unless the logger ``modalhash.serve`` has a handler."""
+    ACCESS_HANDLER.start()
+    ERROR_HANDLER.start()
     ACCESS_LOGGER.propagate = bool(LOGGER.handlers) and ERROR_HANDLER not in LOGGER.handlers
     if ACCESS_LOGGER.propagate:
         ACCESS_LOGGER.removeHandler(ACCESS_HANDLER)
@@ -161,9 +152,8 @@ def flush_logs() -> None:
     ERROR_HANDLER.flush()
 
 
-def _line(seconds: float, fields: Mapping[str, object]) -> str:
-    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": moment, **fields})
+def _event_record(event: str) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": LOGGER.name, "fields": {"event": event}})
 
 
 def log_event(event: str) -> None:

@@ -1,8 +1,4 @@
-"""Run the service with uvicorn, with time-outs, JSON errors and a clean shutdown.
-
-uvicorn waits indefinitely for request headers, and keeps reading a body after the response was sent. Here such a
-connection is closed after a time-out, or earlier if its slot is needed.
-"""
+"""Run the service with uvicorn, in one process or as a worker."""
 
 from __future__ import annotations
 
@@ -10,87 +6,24 @@ import asyncio
 import contextlib
 import errno
 import gc
-import json
 import logging
 import signal
 import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import ClassVar
 
 import uvicorn
 from threadpoolctl import threadpool_limits
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.engine import Engine
 from modalhash.serve.app import make_app
-from modalhash.serve.auth import TrustedProxies, client_key
-from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
-from modalhash.serve.limits import Limits, Settings
+from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
-from modalhash.serve.worker_state import ALL_ADDRESSES, AddressCounter, LocalCounter, ProcessState
-
-
-class ConnectionTable:
-    """Decide which connections stay open.
-
-    If a slot is needed, the connection that is idle for longest is closed: of the same address if it has too many,
-    otherwise of the address with the most connections. ``tally`` counts the connections of all workers; a worker can
-    only close its own.
-    """
-
-    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
-        self._limits = limits
-        self._tally = LocalCounter() if tally is None else tally
-        self._by_address: dict[str, set[TimedProtocol]] = {}
-        self._addresses: dict[TimedProtocol, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._addresses)
-
-    def admit(self, connection: TimedProtocol, address: str, *, limited: bool = True) -> bool:
-        """Add a connection; return False if there is no free slot.
-
-        ``limited=False`` is for proxies, whose connections serve many clients.
-        """
-        own = self._by_address.get(address, set())
-        n_own = self._tally.total(address)
-        if limited and n_own >= self._limits.connections_per_address and not self._drop_idlest(own):
-            return False
-        if self._tally.total(ALL_ADDRESSES) >= self._limits.connections:
-            most_first = sorted(self._by_address.values(), key=len, reverse=True)
-            if not any(self._drop_idlest(connections) for connections in most_first):
-                return False
-        self._addresses[connection] = address
-        self._by_address.setdefault(address, set()).add(connection)
-        self._count(address, 1)
-        return True
-
-    def release(self, connection: TimedProtocol) -> None:
-        address = self._addresses.pop(connection, None)
-        if address is not None:
-            self._count(address, -1)
-            self._by_address[address].remove(connection)
-            if not self._by_address[address]:
-                del self._by_address[address]
-
-    def _count(self, address: str, n: int) -> None:
-        self._tally.add(address, n)
-        self._tally.add(ALL_ADDRESSES, n)
-
-    def _drop_idlest(self, connections: Iterable[TimedProtocol]) -> bool:
-        """Close the connection that is idle for longest; return whether there was one."""
-        silent = [(since, one) for one in connections if (since := one.idle_since) is not None]
-        if not silent:
-            return False
-        victim = min(silent, key=lambda pair: pair[0])[1]
-        self.release(victim)
-        victim.drop()
-        return True
-
+from modalhash.serve.timeouts import TimedProtocol
+from modalhash.serve.worker_state import ProcessState
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a busy thread yields the GIL. With Python's default of 5 ms, each response would wait several
@@ -98,8 +31,6 @@ times that for the search threads."""
 BLAS_THREADS = 1
 """Matrix products of a few queries are small. More threads are not faster and take twice the processor time, because
 idle BLAS threads spin."""
-LINGER_SECONDS = 2.0
-"""Time for a refused client to read the response before the connection is closed."""
 ACCEPT_RETRY_SECONDS = 1.0
 ACCEPT_WAIT_SECONDS = 0.002
 """Time for which a worker leaves a new connection to a worker that has fewer."""
@@ -135,158 +66,6 @@ def page_url(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
-
-class MalformedRequestError(Exception):
-    """Invalid headers that uvicorn's parser accepts."""
-
-
-class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP connection, with time-outs, size limits and JSON errors."""
-
-    limits: ClassVar[Limits]
-    table: ClassVar[ConnectionTable]
-    trusted: ClassVar[TrustedProxies]
-    is_retiring: ClassVar[bool] = False
-    """Whether connections close after their next response, because this worker was replaced."""
-    _timer: asyncio.TimerHandle | None = None
-    _idle_since: float = 0.0
-    _head_bytes: int = 0
-    """Bytes received of incomplete headers."""
-    _in_head: bool = False
-    _in_body: bool = False
-    _is_refused: bool = False
-    """Whether further input is ignored."""
-
-    @classmethod
-    def for_settings(cls, settings: Settings, seat: ProcessState) -> type[TimedProtocol]:
-        """Return the protocol class of one service; its connections share limits and a table."""
-        members = {
-            "limits": settings.limits,
-            "table": ConnectionTable(settings.limits, seat.tally("connections")),
-            "trusted": TrustedProxies(settings.trusted_proxies),
-        }
-        return type("Protocol", (cls,), members)
-
-    @property
-    def idle_since(self) -> float | None:
-        """Loop time since when no request is in flight; None while one is."""
-        return self._idle_since if self.cycle is None or self.cycle.response_complete else None
-
-    def drop(self) -> None:
-        self.transport.abort()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._idle_since = self.loop.time()
-        peer = self.client[0] if self.client else ""
-        if not self.table.admit(self, client_key(peer), limited=peer not in self.trusted):
-            transport.abort()
-            return
-        self._start_timer(self.limits.header_seconds)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        self.table.release(self)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
-        super().data_received(data)
-        if self._is_refused:
-            return
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.limits.head_bytes:
-                self.send_400_response("The request headers are too large.")
-                return
-        self._update_timer()
-
-    def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
-        n_hosts = sum(name == b"host" for name, _ in self.headers)
-        if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
-            raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
-        super().on_headers_complete()
-        # the parser stops after a request that offers to upgrade the protocol
-        if self.is_retiring or self.parser.should_upgrade():
-            self.cycle.keep_alive = False
-
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._idle_since = self.loop.time()
-        self._update_timer()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Ignore offers to upgrade the protocol."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Respond to invalid HTTP or too large headers."""
-        reason = str(sys.exception())  # the parser's errors differ only in their message
-        if "Content-Length overflow" in reason:
-            self._send_error(413, "the body is too large; send less, or a smaller picture")
-        elif "Content-Length" in reason and "Transfer-Encoding" in reason:
-            self._send_error(400, TWO_LENGTHS)
-        else:
-            self._send_error(400, f"{msg} The limit for headers is {self.limits.head_bytes:,} bytes.")
-
-    def _update_timer(self) -> None:
-        """Run the timer while the server waits for the client."""
-        if self._in_head:
-            self._start_timer(self.limits.header_seconds)
-        elif self._in_body and self.cycle is not None and self.cycle.response_complete:
-            self._start_timer(LINGER_SECONDS)
-        else:
-            self._stop_timer()
-
-    def _start_timer(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(seconds, self._time_out)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_out(self) -> None:
-        self._timer = None
-        if self.transport.is_closing():
-            return
-        if self._in_body:
-            self.transport.abort()
-        else:
-            self._send_error(408, "the request headers did not arrive in time; send them faster")
-
-    def _send_error(self, status: int, message: str) -> None:
-        """Respond with an error, and close the connection."""
-        self._is_refused = True
-        self._stop_timer()
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if cycle.response_started or not cycle.more_body:  # the error is in what followed this request
-                cycle.keep_alive = False
-                return
-            cycle.disconnected = True
-            cycle.message_event.set()
-        body = json.dumps({"error": message, "status": status}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            *SECURITY_HEADERS,
-        ]
-        head = b"".join(b"%s: %s\r\n" % header for header in headers)
-        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
-        self.transport.close()
 
 
 class Acceptor:

@@ -1,0 +1,176 @@
+"""Time-outs for slow clients, size limits and JSON errors of HTTP connections.
+
+uvicorn waits indefinitely for request headers, and keeps reading a body after the response was sent. Here such a
+connection is closed after a time-out, or earlier if its slot is needed. This is the only module that derives from
+uvicorn's protocol class, which is not a public interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from modalhash.serve.auth import TrustedProxies, client_key
+from modalhash.serve.connections import ConnectionTable
+from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
+from modalhash.serve.limits import Limits, Settings
+from modalhash.serve.worker_state import ProcessState
+
+LINGER_SECONDS = 2.0
+"""Time for a refused client to read the response before the connection is closed."""
+
+
+class MalformedRequestError(Exception):
+    """Invalid headers that uvicorn's parser accepts."""
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP connection, with time-outs, size limits and JSON errors."""
+
+    limits: ClassVar[Limits]
+    table: ClassVar[ConnectionTable]
+    trusted: ClassVar[TrustedProxies]
+    is_retiring: ClassVar[bool] = False
+    """Whether connections close after their next response, because this worker was replaced."""
+    _timer: asyncio.TimerHandle | None = None
+    _idle_since: float = 0.0
+    _head_bytes: int = 0
+    """Bytes received of incomplete headers."""
+    _in_head: bool = False
+    _in_body: bool = False
+    _is_refused: bool = False
+    """Whether further input is ignored."""
+
+    @classmethod
+    def for_settings(cls, settings: Settings, seat: ProcessState) -> type[TimedProtocol]:
+        """Return the protocol class of one service; its connections share limits and a table."""
+        members = {
+            "limits": settings.limits,
+            "table": ConnectionTable(settings.limits, seat.tally("connections")),
+            "trusted": TrustedProxies(settings.trusted_proxies),
+        }
+        return type("Protocol", (cls,), members)
+
+    @property
+    def idle_since(self) -> float | None:
+        """Loop time since when no request is in flight; None while one is."""
+        return self._idle_since if self.cycle is None or self.cycle.response_complete else None
+
+    def drop(self) -> None:
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._idle_since = self.loop.time()
+        peer = self.client[0] if self.client else ""
+        if not self.table.admit(self, client_key(peer), limited=peer not in self.trusted):
+            transport.abort()
+            return
+        self._start_timer(self.limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self.table.release(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        super().data_received(data)
+        if self._is_refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.head_bytes:
+                self.send_400_response("The request headers are too large.")
+                return
+        self._update_timer()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        n_hosts = sum(name == b"host" for name, _ in self.headers)
+        if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
+            raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
+        super().on_headers_complete()
+        # the parser stops after a request that offers to upgrade the protocol
+        if self.is_retiring or self.parser.should_upgrade():
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._idle_since = self.loop.time()
+        self._update_timer()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Ignore offers to upgrade the protocol."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Respond to invalid HTTP or too large headers."""
+        reason = str(sys.exception())  # the parser's errors differ only in their message
+        if "Content-Length overflow" in reason:
+            self._send_error(413, "the body is too large; send less, or a smaller picture")
+        elif "Content-Length" in reason and "Transfer-Encoding" in reason:
+            self._send_error(400, TWO_LENGTHS)
+        else:
+            self._send_error(400, f"{msg} The limit for headers is {self.limits.head_bytes:,} bytes.")
+
+    def _update_timer(self) -> None:
+        """Run the timer while the server waits for the client."""
+        if self._in_head:
+            self._start_timer(self.limits.header_seconds)
+        elif self._in_body and self.cycle is not None and self.cycle.response_complete:
+            self._start_timer(LINGER_SECONDS)
+        else:
+            self._stop_timer()
+
+    def _start_timer(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(seconds, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self._in_body:
+            self.transport.abort()
+        else:
+            self._send_error(408, "the request headers did not arrive in time; send them faster")
+
+    def _send_error(self, status: int, message: str) -> None:
+        """Respond with an error, and close the connection."""
+        self._is_refused = True
+        self._stop_timer()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not cycle.more_body:  # the error is in what followed this request
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = json.dumps({"error": message, "status": status}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            *SECURITY_HEADERS,
+        ]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
+        self.transport.close()
