@@ -4,7 +4,7 @@
 magic    8 bytes; another one for every memory layout
 header   its size (uint64); JSON: facts, and the names, types and shapes of the arrays
 arrays   their values as in memory, in the order of the header
-digest   SHA-256 of the header and of the CRC-32 of each MiB of the arrays
+digest   SHA-256 of the header and of the CRC-32 of every 8 MiB of an array
 =======  ====================================================================================
 
 A snapshot is only a copy, so its reader ignores one that is missing, outdated or damaged, and reads the source. The
@@ -37,8 +37,8 @@ from modalhash.index.layout import CHUNK, DistinctCodes, FrozenRows, PackedRows,
 from modalhash.index.vectors import VectorTable, VectorView
 
 MAGIC = b"MHINDEX\x01"
-PIECE = 2**20
-"""Bytes of an array that are read together and have one CRC-32."""
+PIECE = 2**23
+"""Bytes of an array that are read together and have one CRC-32. Smaller pieces cost more switches of threads."""
 MIN_SPARE, SPARE_SHARE = 4096, 8
 """Spare capacity after the last row: at least 4,096 rows, or n / 8. Appends use it without copying."""
 _START = struct.Struct("<8sQ")
