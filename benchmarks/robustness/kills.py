@@ -57,7 +57,7 @@ from modalhash.cli.common import user_errors
 from modalhash.core import files as _files
 from modalhash.engine import backup_engine, restore_engine, verify_engine
 from modalhash.engine.storage import ingest
-from modalhash.engine.training import train as training
+from modalhash.engine.training import corpus, train as training
 from record import RESULTS, commit, write
 
 CHANGING = (
@@ -287,7 +287,8 @@ def save_picture(path: Path, number: int) -> None:
 
 def compute_once() -> None:
     """Let trainings of this process compute once for the items they have; nothing of that touches the disk."""
-    for name in ("choose_encoders", "_encode_all", "_fit", "_learn_vectors", "_learn_confidence"):
+    corpus.choose_encoders = remembered(corpus.choose_encoders)
+    for name in ("_encode", "_fit", "_learn_vectors", "_learn_confidence"):
         setattr(training, name, remembered(getattr(training, name)))
 
 

@@ -68,7 +68,7 @@ def test_quality_fast_and_a_named_encoder(items, tmp_path):
 def test_clip_from_a_folder(items, tmp_path, monkeypatch):
     if not installed("torch", "transformers"):
         pytest.skip("the extra 'hf' is not installed")
-    monkeypatch.setattr("modalhash.cli.train.import_from_here", lambda: pytest.fail("a module was looked for"))
+    monkeypatch.setattr("modalhash.cli.options.import_from_here", lambda: pytest.fail("a module was looked for"))
     clip = write_clip(tmp_path / "clip")
     options = ("--encoder", f"image=hf:{clip}", "--encoder", f"text=hf:{clip}", "--json")
     done = run("train", items, "-o", tmp_path / "engine", "--bits", "16", *options)

@@ -23,7 +23,7 @@ from modalhash.data import TableFormat
 from modalhash.engine.bulk.driver import EncodedSource, encode_source
 from modalhash.engine.bulk.inputs import PART_SIZE
 from modalhash.engine.bulk.task import Coder
-from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector
+from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector, ReadOptions
 from modalhash.engine.items.photos import Reader, reader_of
 from modalhash.engine.search.hits import Asked, ConfidenceScorer, Hit, HitFinder
 from modalhash.engine.search.near_duplicates import (
@@ -432,31 +432,28 @@ class Engine:
             warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
         notes: list[str] = []
+        every_folder = self.config["labels"] == "folders"
         ingester = Ingester(
             self.store,
-            self.model,
-            self.encoders,
-            self.refinement,
+            self._item_coder(problems, wanted.workers),
             self._files,
-            problems,
+            ReadOptions(wanted.fields, wanted.table, every_folder, wanted.exif, notes.append),
             replace,
-            wanted.workers,
             media_folder=self.path if keep and self.saves_media else None,
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             identity=engine_identity(self.config),
-            cache=FeatureCache(self.path),
-            every_folder=self.config["labels"] == "folders",
-            exif=wanted.exif,
-            note=notes.append,
             check_current=self._generation.check,
             text_reader=text_reader,
         )
         try:
-            added, replaced = ingester.add(source, fields=wanted.fields, callback=callback, table=wanted.table)
+            added, replaced = ingester.add(source, callback)
         finally:
             self.refresh()
         problems.warn()
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
+
+    def _item_coder(self, report: OnProblem, workers: int | None) -> ItemCoder:
+        return ItemCoder(self.model, self.encoders, self.refinement, report, workers, FeatureCache(self.path))
 
     def encode_to(
         self,
@@ -596,7 +593,7 @@ class Engine:
             self.store,
             self.modalities,
             LabelCoder(self.model, self.config["class_names"], self.refinement, self.store),
-            ItemCoder(self.model, self.encoders, self.refinement, problems, workers, FeatureCache(self.path)),
+            self._item_coder(problems, workers),
             self._content_of,
             follows=type(self.model).supervised and self.config["codes"] == "learned",
             report=problems,

@@ -14,7 +14,6 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.files import shared_lock
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes
-from modalhash.data import TableFormat
 from modalhash.engine.items.item import Item, ItemBatch, ItemFiles, OnProblem, Problem, ProblemCode, ReadOptions
 from modalhash.engine.items.photos import Reader, with_picture_text
 from modalhash.engine.items.sources import count_items, open_source, read_batches
@@ -105,48 +104,32 @@ class Ingester:
     """Adds items to the store of an engine."""
 
     store: Store
-    model: CrossModalHasher
-    encoders: Mapping[str, Encoder]
-    refinement: Refinement
+    coder: ItemCoder
     files: ItemFiles
-    report: OnProblem
+    how: ReadOptions
     replace: bool = False
-    workers: int | None = None
     media_folder: Path | None = None
     """The engine's folder, if pictures given as bytes are saved in it."""
     data_problem: str | None = None
     """Why pictures given as bytes cannot be saved."""
     identity: Identity | None = None
     """Required identity of files of codes."""
-    cache: FeatureCache | None = None
-    every_folder: bool = False
-    """Use every folder name as a label, as in training."""
-    exif: bool = True
-    note: Callable[[str], None] = lambda text: None
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced, so that lost items are not reported as added."""
     text_reader: Reader | None = None
 
-    def add(
-        self,
-        source: Any,
-        *,
-        fields: Mapping[str, str] | None,
-        callback: Callback | None,
-        table: TableFormat | None = None,
-    ) -> tuple[int, int]:
+    def add(self, source: Any, callback: Callback | None) -> tuple[int, int]:
         """Add the items of a source; return the number of added items, and of these that replaced others."""
         if (files := code_files(source)) is not None:
-            if fields:
+            if self.how.fields:
                 raise ValueError("fields are for manifests; files of codes have fixed columns")
             return self._add_codes(files, Reporter(callback))
-        opened = open_source(source, fields=fields, table=table)
+        opened = open_source(source, fields=self.how.fields, table=self.how.table)
         progress, total = Reporter(callback), count_items(opened)
-        how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
-        input_kinds = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        input_kinds = {modality: encoder.reads for modality, encoder in self.coder.encoders.items()}
         added = replaced = done = 0
         size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
-        for batch in read_batches(opened, input_kinds, self.report, how, size=size):
+        for batch in read_batches(opened, input_kinds, self.coder.report, self.how, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))
@@ -159,7 +142,7 @@ class Ingester:
         assert self.identity is not None
         total = count_rows(files, self.identity)
         added = replaced = done = 0
-        for n_rows, records in read_codes(files, self.identity, self.report):
+        for n_rows, records in read_codes(files, self.identity, self.coder.report):
             new, old = self._store_codes(records)
             added, replaced, done = added + new, replaced + old, done + n_rows
             progress("add", done, total)
@@ -171,7 +154,7 @@ class Ingester:
         for record in records:
             if first.setdefault(record.key, record) is not record:
                 reason = f"the id {record.id!r} is given twice; the first one is used"
-                self.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
+                self.coder.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
         records = [with_uri(record, self.files) for record in first.values()]
         replaced = len(self._existing(Item(*key) for key in first)) if self.replace else 0
         while records:
@@ -190,17 +173,16 @@ class Ingester:
         existing = set() if self.replace else self._report_existing(batch.items)
         if self.data_problem is not None:
             for item in (item for item in batch.items if item.data is not None and item.key not in existing):
-                self.report(item.problem(ProblemCode.NOT_SHARED, self.data_problem))
+                self.coder.report(item.problem(ProblemCode.NOT_SHARED, self.data_problem))
                 existing = existing | {item.key}
         rows = [row for row, item in enumerate(batch.items) if item.key not in existing]
         if not rows:
             return 0, 0
         items = [batch.items[row] for row in rows]
-        coder = ItemCoder(self.model, self.encoders, self.refinement, self.report, self.workers, self.cache)
-        coded = coder.hash(batch.modality, items, batch.contents_of(rows))
+        coded = self.coder.hash(batch.modality, items, batch.contents_of(rows))
         if not coded.items:
             return 0, 0
-        if self.text_reader is not None and self.encoders[batch.modality].reads == "image":
+        if self.text_reader is not None and self.coder.encoders[batch.modality].reads == "image":
             coded = replace(coded, items=with_picture_text(coded.items, self.text_reader))
         if self.media_folder is None:
             return self._store(coded)
@@ -267,5 +249,5 @@ class Ingester:
         for item in items:
             if item.key in existing:
                 reason = f"the id {item.id!r} is already in the engine; replace=True (--replace) replaces it"
-                self.report(item.problem(ProblemCode.EXISTS, reason))
+                self.coder.report(item.problem(ProblemCode.EXISTS, reason))
         return existing
