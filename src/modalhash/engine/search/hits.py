@@ -69,8 +69,8 @@ class Hit:
     kind: str = "hashed"
     """Kind of its code: ``learned`` from labels in training, or ``hashed`` from features."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    code: str = ""
-    """Hexadecimal, the most significant bit first."""
+    code: bytes = b""
+    """Packed, the most significant bit first."""
     score: float | None = None
     """Score of the refinement vectors, larger is nearer; None if they did not order the hit. With ``asymmetric=True``
     the inner product of the query's projections and the code's signs."""
@@ -100,7 +100,7 @@ class Hit:
             record.labels,
             record.kind,
             record.extra,
-            bytes(record.code).hex(),
+            bytes(record.code),
             refinement=record.refinement,
             **more,
         )
@@ -112,13 +112,13 @@ class Hit:
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without empty values (except labels) and the refinement vector."""
+        """Return plain values for JSON, the code in hexadecimal, without empty values and the refinement vector."""
         values = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self.__dict__.items()
             if name != "refinement" and value is not None and value not in ({}, ()) and value is not False
         }
-        return {**values, "labels": list(self.labels)}
+        return {**values, "labels": list(self.labels), "code": self.code.hex()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class ConfidenceScorer:
     def _probabilities(self, query: Query, modality: str, kind: str, hits: list[Hit]) -> tuple[Array, float] | None:
         """Return the confidence of hits in the query part that fits worst, and the limit of weak hits."""
         assert query.vector is not None
-        codes = np.frombuffer(bytes.fromhex("".join(hit.code for hit in hits)), np.uint8).reshape(len(hits), -1)
+        codes = np.frombuffer(b"".join(hit.code for hit in hits), np.uint8).reshape(len(hits), -1)
         vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
         within = modality == query.modality
         values, weak_below = np.ones(len(hits)), 0.0
