@@ -103,7 +103,11 @@ class Fold:
                         pack_signs(projections), made.vectors("text", features), texts, strict=True
                     )
                 ]
-                moved = [feedback.expand_query(one, SearchOptions(), store, made.n_posterior).vector for one in asked]
+                matches = feedback.find_words([(one, SearchOptions()) for one in asked], store, made.n_posterior)
+                moved = [
+                    feedback.expand_query(one, own.texts, made.n_posterior).vector
+                    for one, own in zip(asked, matches, strict=True)
+                ]
                 posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
                 signs = np.sign(projections)
                 scores = posteriors @ pictures.T + CODE_WEIGHT * (signs @ codes.T / N_BITS)

@@ -100,8 +100,10 @@ class Meant:
                     pack_signs(projections), made.vectors("text", features), spoken, strict=True
                 )
             ]
+            matches = feedback.find_words([(one, SearchOptions()) for one in queries], self.store, made.n_posterior)
             moved = [
-                feedback.expand_query(query, SearchOptions(), self.store, made.n_posterior).vector for query in queries
+                feedback.expand_query(one, own.texts, made.n_posterior).vector
+                for one, own in zip(queries, matches, strict=True)
             ]
             posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
             scores = posteriors @ pictures.T + CODE_WEIGHT * (np.sign(projections) @ codes.T / N_BITS)

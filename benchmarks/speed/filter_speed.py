@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from modalhash.engine import Query, SearchOptions, refresh
-from modalhash.engine.search.hits import Asked, HitFinder
+from modalhash.engine.search.hits import HitFinder
+from modalhash.engine.search.query import Asked
 from modalhash.index import HammingIndex
 from modalhash.store import Filter, Record, SqliteStore
 from record import write

@@ -37,7 +37,7 @@ def test_words_find_what_the_engine_finds(client, engine):
     found = search(client, text="a red ball", k=7, want=["image"])
     hits = engine.search(text="a red ball", k=7, want="image")
     assert [(hit["id"], hit["distance"], hit["code"]) for hit in found["hits"]] == [
-        (hit.id, hit.distance, hit.code) for hit in hits
+        (hit.id, hit.distance, hit.code.hex()) for hit in hits
     ]
     assert found["searched"] == 60
     assert found["n_bits"] == 32

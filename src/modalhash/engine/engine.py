@@ -25,7 +25,7 @@ from modalhash.engine.bulk.inputs import PART_SIZE
 from modalhash.engine.bulk.task import Coder
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector, ReadOptions
 from modalhash.engine.items.photos import Reader, reader_of
-from modalhash.engine.search.hits import Asked, ConfidenceScorer, Hit, HitFinder
+from modalhash.engine.search.hits import ConfidenceScorer, Hit, HitFinder
 from modalhash.engine.search.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
@@ -38,6 +38,7 @@ from modalhash.engine.search.ordering import Ranker
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
+    Asked,
     Query,
     check_filter,
     encode_contents,

@@ -421,7 +421,7 @@ def item_json(item: engine.Hit) -> dict[str, object]:
     fields: dict[str, object] = {
         "id": item.id,
         "modality": item.modality,
-        "code": item.code,
+        "code": item.code.hex(),
         "kind": item.kind,
         "labels": item.labels,
     }

@@ -206,10 +206,12 @@ def test_prepared_queries_with_options_of_their_own(engine):
 def test_hits_carry_their_codes(engine):
     codes = {line["id"]: line["code"] for line in engine.export()}
     hits = engine.search(text="a red ball", k=10)
-    assert [hit.code for hit in hits] == [codes[hit.id] for hit in hits]
-    assert json.dumps(hits[0].to_dict())
+    assert [hit.code.hex() for hit in hits] == [codes[hit.id] for hit in hits]
+    assert json.loads(json.dumps(hits[0].to_dict()))["code"] == codes[hits[0].id]
     query = engine.prepare(text=["a red ball"])[0].code.tobytes()
-    assert [(int.from_bytes(query) ^ int(hit.code, 16)).bit_count() for hit in hits] == [hit.distance for hit in hits]
+    assert [(int.from_bytes(query) ^ int.from_bytes(hit.code)).bit_count() for hit in hits] == [
+        hit.distance for hit in hits
+    ]
 
 
 def test_how_many_there_are_of_each(engine):

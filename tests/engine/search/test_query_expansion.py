@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modalhash.engine import Query, SearchOptions
-from modalhash.engine.search.text_match import N_TEXTS, WEIGHT, expand_query
+from modalhash.engine.search.text_match import N_TEXTS, WEIGHT, expand_query, find_words
 from modalhash.store import Record, SqliteStore
 
 N = 4
@@ -35,7 +35,8 @@ def asked(text):
 
 
 def expanded(query, store, n_posterior=N, **options):
-    return expand_query(query, SearchOptions(**options), store, n_posterior)
+    (found,) = find_words([(query, SearchOptions(**options))], store, n_posterior)
+    return expand_query(query, found.texts, n_posterior)
 
 
 def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_does(store):

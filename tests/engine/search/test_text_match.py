@@ -93,3 +93,12 @@ def test_the_fields_that_are_searched_are_a_setting(world, tmp_path):
         assert not any("words" in hit.found_by for hit in search(engine, "heron3 gull", k=50))
     with pytest.raises(TypeError, match="searched_fields is 'name'"):
         Engine.train(lines, tmp_path / "engine", searched_fields="name", **options)
+
+
+def test_the_items_of_all_words_are_read_together(engine, monkeypatch):
+    records, sizes = engine.store.records, []
+    monkeypatch.setattr(
+        engine.store, "records", lambda numbers, **more: sizes.append(len(numbers)) or records(numbers, **more)
+    )
+    engine.search_many(text=["a red ball", "a blue box", "green"])
+    assert len(sizes) == 2, "those of the words, and those that the codes found"

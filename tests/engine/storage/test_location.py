@@ -254,7 +254,7 @@ def test_relabel_retrain_and_upgrade(shared, schemas, tmp_path):
             for labels in ({"red", "circle"}, {"blue", "square"})
         )
         assert elsewhere.relabel([{"id": item.id, "labels": ["blue", "square"]}]).learned == 1
-        assert engine.get(item.id, modality="image").code == peer.code.hex()
+        assert engine.get(item.id, modality="image").code == peer.code
         done = []
 
         def change(progress):

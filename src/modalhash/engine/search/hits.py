@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,17 @@ from modalhash.engine.search.confidence import (
 )
 from modalhash.engine.search.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.search.photo_words import TEXT
-from modalhash.engine.search.query import Query, QueryPart
+from modalhash.engine.search.query import Asked, Query, QueryPart
 from modalhash.engine.search.refinement import Refinement
 from modalhash.engine.search.text_match import (
     IN_PICTURE,
+    WordMatches,
     expand_query,
+    find_words,
     join_both,
-    match_words,
     reciprocal_rank_fusion,
     ways_found,
+    with_distances,
 )
 from modalhash.engine.settings import SearchOptions
 from modalhash.index import Index
@@ -69,8 +71,8 @@ class Hit:
     kind: str = "hashed"
     """Kind of its code: ``learned`` from labels in training, or ``hashed`` from features."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    code: str = ""
-    """Hexadecimal, the most significant bit first."""
+    code: bytes = b""
+    """Packed, the most significant bit first."""
     score: float | None = None
     """Score of the refinement vectors, larger is nearer; None if they did not order the hit. With ``asymmetric=True``
     the inner product of the query's projections and the code's signs."""
@@ -100,7 +102,7 @@ class Hit:
             record.labels,
             record.kind,
             record.extra,
-            bytes(record.code).hex(),
+            bytes(record.code),
             refinement=record.refinement,
             **more,
         )
@@ -112,13 +114,13 @@ class Hit:
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without empty values (except labels) and the refinement vector."""
+        """Return plain values for JSON, the code in hexadecimal, without empty values and the refinement vector."""
         values = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self.__dict__.items()
             if name != "refinement" and value is not None and value not in ({}, ()) and value is not False
         }
-        return {**values, "labels": list(self.labels)}
+        return {**values, "labels": list(self.labels), "code": self.code.hex()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class ConfidenceScorer:
     def _probabilities(self, query: Query, modality: str, kind: str, hits: list[Hit]) -> tuple[Array, float] | None:
         """Return the confidence of hits in the query part that fits worst, and the limit of weak hits."""
         assert query.vector is not None
-        codes = np.frombuffer(bytes.fromhex("".join(hit.code for hit in hits)), np.uint8).reshape(len(hits), -1)
+        codes = np.frombuffer(b"".join(hit.code for hit in hits), np.uint8).reshape(len(hits), -1)
         vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
         within = modality == query.modality
         values, weak_below = np.ones(len(hits)), 0.0
@@ -200,9 +202,6 @@ class ConfidenceScorer:
         return [hit.changed(rank=rank) for hit, rank in zip(ordered, ranks, strict=True)][: options.k]
 
 
-Asked: TypeAlias = tuple[Query, SearchOptions]
-
-
 @dataclass(frozen=True)
 class HitFinder:
     """Searches an index, and reads from the store what it finds."""
@@ -218,9 +217,12 @@ class HitFinder:
         """Return the hits of each query, ordered by its options."""
         if any(query.words is not None for query, _ in asked):
             return self._find_with_words(asked)
-        if self.ranker is not None and self.ranker.refinement.knows_labels:
-            n_posterior = self.ranker.refinement.n_posterior
-            asked = [(expand_query(query, options, self.store, n_posterior), options) for query, options in asked]
+        n_posterior = 0 if self.ranker is None else self.ranker.refinement.n_posterior
+        matches = find_words(asked, self.store, n_posterior)
+        asked = [
+            (expand_query(query, words.texts, n_posterior), options)
+            for (query, options), words in zip(asked, matches, strict=True)
+        ]
         refined = [
             self.ranker is not None and options.refine and query.vector is not None and not _is_reranked(query, options)
             for query, options in asked
@@ -228,6 +230,7 @@ class HitFinder:
         by_codes = iter(self._find_by_codes([one for one, own in zip(asked, refined, strict=True) if not own]))
         by_vectors = iter(self._find_refined([one for one, own in zip(asked, refined, strict=True) if own]))
         answers = [next(by_vectors if own else by_codes) for own in refined]
+        answers = [_join_words(*one, hits, words) for one, hits, words in zip(asked, answers, matches, strict=True)]
         if self.scorer is None:
             return answers
         return [self.scorer.apply(*one, hits) for one, hits in zip(asked, answers, strict=True)]
@@ -273,22 +276,6 @@ class HitFinder:
     def _groups_of(self, want: Sequence[str] | None) -> list[int] | None:
         return None if want is None else [self.groups[name] for name in want if name in self.groups]
 
-    def _join_words(self, query: Query, options: SearchOptions, hits: list[Hit]) -> list[Hit]:
-        """Join hits with items that contain the query's words, if the options ask for it."""
-        if not options.hybrid or query.text is None or options.radius is not None:
-            return hits
-        for way, text in (("words", query.text), ("meaning", query.rewritten_text)):
-            if text is None or (way == "meaning" and text == query.text):
-                continue
-            by_words = match_words(text, query.code, options.filter, options.want, self.store, limit=options.k)
-            if by_words:
-                ranked = {
-                    (hit.modality, hit.id): hit.changed(found_by=ways_found(hit, text, way))
-                    for hit in _rank(query, options, by_words)
-                }
-                return reciprocal_rank_fusion(hits, [ranked[record.key] for record, _ in by_words], options.k)
-        return hits
-
     # -- by codes
 
     def _find_by_codes(self, asked: Sequence[Asked]) -> list[list[Hit]]:
@@ -304,7 +291,7 @@ class HitFinder:
                 passed = _with_records(query, found, shared)
             else:
                 passed = self._passing(query, options, found)
-            answers.append(self._join_words(query, options, _rank(query, options, passed)))
+            answers.append(_rank(query, options, passed))
         return answers
 
     def _passing(self, query: Query, options: SearchOptions, nearest: tuple[Array, Array]) -> list[tuple[Record, int]]:
@@ -374,7 +361,7 @@ class HitFinder:
         if self.scorer is not None and self.scorer.orders(query):
             hits = self.scorer.order(query, options, hits)
         numbers = {records[number].key: number for number in order.numbers[rows].tolist()}
-        return self._join_words(query, options, self._with_shared_labels(query, hits, numbers))
+        return self._with_shared_labels(query, hits, numbers)
 
     def _n_hits(self, query: Query, options: SearchOptions) -> int:
         return options.k * (REFINED_RATIO if self.scorer is not None and self.scorer.orders(query) else 1)
@@ -433,6 +420,18 @@ def shortlist_size(options: SearchOptions, n_items: int) -> int:
     if options.shortlist is not None:
         return options.shortlist
     return max(REFINED_RATIO * options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
+
+
+def _join_words(query: Query, options: SearchOptions, hits: list[Hit], matches: WordMatches) -> list[Hit]:
+    """Join hits with the items that contain the query's words."""
+    if not matches.items:
+        return hits
+    by_words = [
+        hit.changed(found_by=ways_found(hit, matches.text, matches.way))
+        for hit in _rank(query, options, with_distances(query.code, matches.items))
+    ]
+    ranked = {(hit.modality, hit.id): hit for hit in by_words}
+    return reciprocal_rank_fusion(hits, [ranked[record.key] for record in matches.items], options.k)
 
 
 def _is_reranked(query: Query, options: SearchOptions) -> bool:

@@ -29,9 +29,10 @@ from modalhash.core.blocks import row_slices
 from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array
 from modalhash.engine.items.item import File, ItemFiles
-from modalhash.engine.search.hits import Asked, Hit
+from modalhash.engine.search.hits import Hit
 from modalhash.engine.search.ordering import competition_ranks
 from modalhash.engine.search.picture_prints import PrintKeeper, SamePairs, find_same
+from modalhash.engine.search.query import Asked
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.engine.settings import SearchOptions
 from modalhash.index import FoundRows, HammingIndex

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +16,7 @@ from modalhash.core.blocks import has_features
 from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.engine.search.refinement import model_features
+from modalhash.engine.settings import SearchOptions
 from modalhash.store import KINDS, Comparison, Filter, FilterError, Record
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ class Query:
     def with_words(self, words: Query) -> Query:
         """Return this picture or item together with words."""
         return replace(self, words=words, read_as={**self.read_as, **words.read_as})
+
+
+Asked: TypeAlias = tuple[Query, SearchOptions]
 
 
 def unknown_warning(queries: Sequence[Query]) -> str | None:

@@ -20,16 +20,17 @@ References
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from modalhash.core.typing import Codes
-from modalhash.engine.search.query import Query
+from modalhash.engine.search.query import Asked, Query
 from modalhash.engine.settings import SearchOptions
-from modalhash.store import PICTURE_TEXT, Comparison, Filter, Record, Store, all_of, any_value
+from modalhash.store import PICTURE_TEXT, Comparison, Record, Store, all_of, any_value
 
 if TYPE_CHECKING:
     from modalhash.engine.search.hits import Hit
@@ -43,19 +44,58 @@ _LEAST_STEM = 3
 """Number of letters from which a word matches longer words that start with it."""
 
 
-def match_words(
-    text: str, code: Codes, where: Filter | None, want: Sequence[str] | None, store: Store, *, limit: int
-) -> list[tuple[Record, int]]:
-    """Return the items that contain words of the text, the best first, with their Hamming distances."""
-    where = all_of(None if want is None else any_value("modality", want), where)
-    numbers = store.search_text(text, where=where, limit=limit).tolist()
-    records = store.records(numbers) if numbers else {}
-    found = [records[number] for number in numbers if number in records]
-    if not found:
+class WordMatches(NamedTuple):
+    """Stored items that contain the words of a query, the best first."""
+
+    texts: list[Record]
+    """Texts of the query's own modality that contain all its words, for :func:`expand_query`."""
+    items: list[Record]
+    """Items that pass the filter."""
+    text: str
+    """The text whose words the items contain."""
+    way: str
+    """Their ``found_by``: ``words``, or ``meaning`` if the text is the rewritten one."""
+
+
+def find_words(asked: Sequence[Asked], store: Store, n_posterior: int) -> list[WordMatches]:
+    """Return the word matches of each query, read together; they are empty if a query does not search words."""
+    texts = [_numbers_of_texts(*one, store) if n_posterior else [] for one in asked]
+    found = [_numbers_of_items(*one, store) for one in asked]
+    numbers = {*chain(*texts), *chain.from_iterable(items for items, _, _ in found)}
+    records = store.records(sorted(numbers)) if numbers else {}
+
+    def there(numbers: Iterable[int]) -> list[Record]:
+        return [records[number] for number in numbers if number in records]
+
+    return [
+        WordMatches(there(own), there(items), text, way) for own, (items, text, way) in zip(texts, found, strict=True)
+    ]
+
+
+def _numbers_of_texts(query: Query, options: SearchOptions, store: Store) -> list[int]:
+    if query.text is None or query.vector is None or not options.hybrid:
         return []
-    codes = np.frombuffer(b"".join(bytes(record.code) for record in found), np.uint8).reshape(len(found), -1)
-    distances: list[int] = np.bitwise_count(code ^ codes).sum(axis=1).tolist()
-    return list(zip(found, distances, strict=True))
+    own = Comparison("modality", "=", str(query.modality))
+    numbers: list[int] = store.search_text(query.text, where=own, limit=N_TEXTS, match_all=True).tolist()
+    return numbers
+
+
+def _numbers_of_items(query: Query, options: SearchOptions, store: Store) -> tuple[list[int], str, str]:
+    """Return the items that contain words of the text, or else of the rewritten text; the text, and the way."""
+    if query.text is None or not options.hybrid or options.radius is not None:
+        return [], "", ""
+    where = all_of(None if options.want is None else any_value("modality", options.want), options.filter)
+    numbers: list[int] = store.search_text(query.text, where=where, limit=options.k).tolist()
+    if numbers or query.rewritten_text in (None, query.text):
+        return numbers, query.text, "words"
+    numbers = store.search_text(query.rewritten_text, where=where, limit=options.k).tolist()
+    return numbers, query.rewritten_text, "meaning"
+
+
+def with_distances(code: Codes, items: Sequence[Record]) -> list[tuple[Record, int]]:
+    """Return items with the Hamming distances of their codes from a query's."""
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in items), np.uint8).reshape(len(items), len(code))
+    return list(zip(items, np.bitwise_count(code ^ codes).sum(axis=1).tolist(), strict=True))
 
 
 def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
@@ -129,16 +169,10 @@ UNFOUND = 9
 _WORD = re.compile(r"[^\W_]+")
 
 
-def expand_query(query: Query, options: SearchOptions, store: Store, n_posterior: int) -> Query:
+def expand_query(query: Query, texts: Sequence[Record], n_posterior: int) -> Query:
     """Return the query with its posterior moved towards those of texts with all its words."""
-    if query.text is None or query.vector is None or not options.hybrid or not n_posterior:
-        return query
-    own = Comparison("modality", "=", str(query.modality))
-    numbers = store.search_text(query.text, where=own, limit=N_TEXTS, match_all=True).tolist()
-    records = store.records(numbers) if numbers else {}
-    found = [records[number] for number in numbers if number in records]
-    found = [record for record in found if len(record.refinement or b"") >= n_posterior]
-    if not found:
+    found = [record for record in texts if len(record.refinement or b"") >= n_posterior]
+    if not found or query.text is None or query.vector is None:
         return query
     asked = set(_WORD.findall(query.text.casefold()))
     weights = np.array([1 / (1 + _words_before(asked, record.text)) for record in found])
