@@ -13,11 +13,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
 
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_number
-from modalhash.encoders.encoder import EncoderBase, State, check_weights
+from modalhash.encoders.encoder import EncoderBase, State, check_weights, not_fitted
 from modalhash.encoders.semantic import (
     UNDERSTOOD,
     MultilingualE5,
@@ -32,7 +31,7 @@ from modalhash.encoders.semantic import (
     words_read_as,
     written_words,
 )
-from modalhash.encoders.text import TfidfEncoder, has_word
+from modalhash.encoders.text import TfidfEncoder, has_word, unit_csr
 
 SCALES = (0.5, 1.0, 2.0)
 DEFAULT_SCALE = 1.0  # scale if there are too few labels to choose one
@@ -165,9 +164,7 @@ class CombinedTextEncoder(EncoderBase):
 
     def _fitted(self) -> WordNeighbours:
         if self._senses is None:
-            raise NotFittedError(
-                f"the encoder {self.name!r} has no vocabulary yet; call fit(texts) with training texts"
-            )
+            raise not_fitted(f"the encoder {self.name!r} has no vocabulary yet; call fit(texts) with training texts")
         return self._senses
 
     def _chosen_scale(self, texts: list[str], labels: Array) -> float:
@@ -243,8 +240,6 @@ def word_rows(
     unknown = sorted({form for own in written for word, form in own if word not in columns})
     if not unknown or not senses.enough:
         return rows
-    from sklearn.preprocessing import normalize
-
     number = {form: row for row, form in enumerate(unknown)}
     entries = [
         (row, number[form], 1 / len(own))
@@ -253,11 +248,11 @@ def word_rows(
         if word not in columns
     ]
     shares = _from_entries(entries, (len(batch), len(unknown)))
-    meant = normalize(shares @ _rows_by_meaning(unknown, words, senses.meaning(unknown, sentences, quick=quick)))
+    meant = unit_csr(shares @ _rows_by_meaning(unknown, words, senses.meaning(unknown, sentences, quick=quick)))
     share = np.asarray(shares.sum(axis=1)).ravel()
     changed = np.flatnonzero(share)
-    mixed = normalize(
-        sparse.diags_array(1 - share[changed]) @ normalize(rows[changed])
+    mixed = unit_csr(
+        sparse.diags_array(1 - share[changed]) @ unit_csr(rows[changed])
         + sparse.diags_array(UNKNOWN_WEIGHT * share[changed]) @ meant[changed]
     )
     place = _from_entries([(row, i, 1.0) for i, row in enumerate(changed.tolist())], (len(batch), len(changed)))

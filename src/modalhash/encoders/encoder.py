@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
 
 from modalhash.core.archives import read_members
 from modalhash.core.typing import Array, Matrix
@@ -148,6 +147,13 @@ class EncoderBase(ABC):
         return f"<{type(self).__name__} {self.name!r} version {self.version}, {size}>"
 
 
+def not_fitted(message: str) -> ValueError:
+    """Return scikit-learn's error of an estimator that has not been fitted, which is imported only if it is raised."""
+    from sklearn.exceptions import NotFittedError
+
+    return NotFittedError(message)
+
+
 def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None) -> None:
     """Fit an encoder to training items, and to their 0/1 labels (items, labels) if it learns from labels.
 
@@ -233,7 +239,7 @@ class Precomputed(EncoderBase):
     @property
     def dim(self) -> int:
         if self._dim is None:
-            raise NotFittedError("the encoder 'precomputed' does not know its dim; pass dim=, or call fit(features)")
+            raise not_fitted("the encoder 'precomputed' does not know its dim; pass dim=, or call fit(features)")
         return self._dim
 
     @property

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import norm
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_int, check_number, check_sparse
-from modalhash.encoders.encoder import EncoderBase, ItemError, State
+from modalhash.encoders.encoder import EncoderBase, ItemError, State, not_fitted
 
 WORD = re.compile(
     # all but white space and punctuation; \w would split words of Hindi or Thai at vowel signs, and drop emoji
@@ -135,34 +133,30 @@ class TfidfEncoder(EncoderBase):
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
         if len(batch) <= FEW_TEXTS:
-            return _stacked([self._row(text) for text in batch], self.dim)
+            rows = [self._row(text) for text in batch]
+            return sparse.csr_array(np.stack(rows) if rows else np.empty((0, self.dim), dtype=np.float32))
         return self._encode_many(batch)
 
     def _encode_many(self, batch: Sequence[Any]) -> sparse.csr_array:
         rows = self._weighed(batch)
         return rows if self._contexts is None else _mixed(rows, self._contexts, self.context)
 
-    def _row(self, text: Any) -> _Row:
-        """Return the row of one text, equal to :meth:`_encode_many` to the last bit."""
-        columns = self._fitted()
-        counts: dict[str, int] = {}
-        for word in words_of(text):
-            counts[word] = counts.get(word, 0) + 1
-        tables = [{columns[0][word]: n for word, n in counts.items() if word in columns[0]}]
+    def _row(self, text: Any) -> Array:
+        """Return the row of one text, dense; the same as that of :meth:`_encode_many` to 1e-6."""
+        words = words_of(text)
+        terms = [words]
         if self.pieces:
-            tables.append(_count_pieces(counts, *self.pieces, columns[1]))
-        starts = (0, len(columns[0]))
-        root = np.float32(np.sqrt(len(tables)))
+            low, high = self.pieces
+            terms.append([piece for word in words for piece in pieces_of(word, low, high)])
         parts = []
-        for table, weights, start in zip(tables, self._idf, starts, strict=False):
-            own = np.fromiter(reversed(table), np.int32, len(table))  # a sparse product has the newest columns first
-            values = _dampen(np.fromiter(reversed(table.values()), np.float32, len(table)))
-            values *= weights[own]
-            parts.append(_Row(own + np.int32(start), _unit(values) / root))
-        row = _Row(*map(np.concatenate, zip(*parts, strict=True)))
-        order = np.argsort(row.columns)
-        row = _Row(row.columns[order], row.values[order])
-        return row if self._contexts is None else _mixed_row(row, len(tables[0]), self._contexts, self.context)
+        for own, columns, weights in zip(terms, self._fitted(), self._idf, strict=True):
+            counts = Counter(columns[term] for term in own if term in columns)
+            found = np.fromiter(counts, np.intp, len(counts))
+            part = np.zeros(len(columns), dtype=np.float32)
+            part[found] = _dampen(np.fromiter(counts.values(), np.float32, len(counts))) * weights[found]
+            parts.append(_unit(part))
+        row = np.concatenate(parts) / np.float32(np.sqrt(len(parts)))
+        return row if self._contexts is None else _mixed_row(row, self._contexts, self.context)
 
     def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
         """Return the rows of texts without contexts."""
@@ -224,7 +218,7 @@ class TfidfEncoder(EncoderBase):
 
     def _fitted(self) -> list[dict[str, int]]:
         if self._columns is None:
-            raise NotFittedError("the encoder 'tfidf' has no vocabulary yet; call fit(texts) with the training texts")
+            raise not_fitted("the encoder 'tfidf' has no vocabulary yet; call fit(texts) with the training texts")
         return self._columns
 
 
@@ -382,10 +376,10 @@ def _largest(rows: sparse.csr_array, most: int) -> sparse.csr_array:
 
 def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> sparse.csr_array:
     """Mix rows with the contexts of their words, at length 1; leave rows without known words unchanged."""
-    context = _unit_rows(rows[:, : contexts.shape[0]] @ contexts)
+    context = unit_csr(rows[:, : contexts.shape[0]] @ contexts)
     known = np.diff(context.indptr) > 0
-    mixed = _unit_rows((1 - share) * rows + share * context)
-    lengths = np.where(known, 1, norm(rows, axis=1)).astype(np.float32)
+    mixed = unit_csr((1 - share) * rows + share * context)
+    lengths = np.where(known, 1, _lengths(rows)).astype(np.float32)
     mixed = sparse.csr_array(sparse.diags_array(lengths) @ mixed, dtype=np.float32)
     mixed.sort_indices()
     return mixed
@@ -393,16 +387,26 @@ def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> 
 
 def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
     """Concatenate parts whose rows are scaled to length 1; the result has length 1 if no part is 0."""
-    whole = sparse.hstack([_unit_rows(part) for part in parts], format="csr", dtype=np.float32)
+    whole = sparse.hstack([unit_csr(part) for part in parts], format="csr", dtype=np.float32)
     whole.data /= np.float32(np.sqrt(len(parts)))
     whole.sort_indices()
     return sparse.csr_array(whole)
 
 
-def _unit_rows(rows: sparse.csr_array) -> sparse.csr_array:
-    """Scale rows to length 1 in place, as ``normalize`` does, without its costly checks."""
-    inplace_csr_row_normalize_l2(rows)
+def unit_csr(rows: sparse.csr_array) -> sparse.csr_array:
+    """Scale rows to length 1 in place; a row of zeros stays zero."""
+    lengths = _lengths(rows)
+    rows.data = (rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(rows.dtype)
     return rows
+
+
+def _lengths(rows: sparse.csr_array) -> Array:
+    """Return the lengths of rows; 1 for a row of zeros."""
+    squares = np.zeros(rows.shape[0])
+    filled = np.flatnonzero(np.diff(rows.indptr))
+    if len(filled):
+        squares[filled] = np.add.reduceat(rows.data * rows.data, rows.indptr[filled], dtype=np.float64)
+    return np.sqrt(np.where(squares > 0, squares, 1))
 
 
 def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
@@ -414,83 +418,17 @@ def _dampen(counts: Array) -> Array:
     return np.asarray(1 + np.log(counts, dtype=np.float32))
 
 
-class _Row(NamedTuple):
-    """One row of a sparse matrix."""
-
-    columns: Array
-    values: Array
-
-
-def _count_pieces(words: Mapping[str, int], low: int, high: int, column: Mapping[str, int]) -> dict[int, int]:
-    """Return the counts of known pieces in the order of a sparse product."""
-    total: dict[int, int] = {}
-    for word, n in words.items():
-        own: dict[int, int] = {}
-        for piece in pieces_of(word, low, high):
-            if (number := column.get(piece)) is not None:
-                own[number] = own.get(number, 0) + n
-        for number in sorted(own):
-            total[number] = total.get(number, 0) + own[number]
-    return total
-
-
-def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float) -> _Row:
-    """Mix one row with the contexts of its words, its first ``n_words`` columns; see :func:`_mixed`."""
-    context = _context_of(row.columns[:n_words].tolist(), row.values[:n_words].tolist(), contexts)
-    n_own = len(row.columns)
-    both = np.concatenate([row.columns, context.columns])
-    columns, place = np.unique(both, return_inverse=True)
-    values = np.zeros(len(columns), dtype=np.float32)
-    values[place[:n_own]] = (1 - share) * row.values
-    values[place[n_own:]] += share * context.values
-    # The sum of two sparse matrices has the columns of the second in reverse order, then those of the first; if both
-    # are sorted, so is the sum. The norm is summed in this order.
-    order = np.arange(len(columns))
-    if np.any(context.columns[1:] < context.columns[:-1]):
-        is_new = np.ones(len(columns), dtype=bool)
-        is_new[place[:n_own]] = False
-        further = place[n_own:]
-        order = np.concatenate([further[is_new[further]][::-1], place[:n_own][::-1]])
-    values /= _length(values[order])
-    if not len(context.columns):
-        squares = row.values**2
-        values *= np.sqrt(np.add.reduceat(squares, [0])) if len(squares) else np.float32(0)
-    return _Row(columns, values)
-
-
-def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_array) -> _Row:
-    starts, columns, values = contexts.indptr, contexts.indices, contexts.data
-    spans = [slice(starts[word], starts[word + 1]) for word in words]
-    if not spans:
-        return _Row(columns[:0], values[:0])
-    met = np.concatenate([columns[span] for span in spans])
-    kept, first, place = np.unique(met, return_index=True, return_inverse=True)
-    total = np.zeros(len(kept), dtype=np.float32)
-    stop = 0
-    for span, weight in zip(spans, weights, strict=True):
-        own, stop = place[stop : stop + span.stop - span.start], stop + int(span.stop - span.start)
-        total[own] += values[span] * np.float32(weight)
-    newest_first = np.argsort(-first)
-    return _Row(kept[newest_first], _unit(total[newest_first]))
+def _mixed_row(row: Array, contexts: sparse.csr_array, share: float) -> Array:
+    """Mix one dense row with the contexts of its words; see :func:`_mixed`."""
+    context = np.zeros_like(row)
+    for word in np.flatnonzero(row[: contexts.shape[0]]).tolist():
+        terms = slice(contexts.indptr[word], contexts.indptr[word + 1])
+        context[contexts.indices[terms]] += row[word] * contexts.data[terms]
+    if not context.any():
+        return row
+    return _unit((1 - share) * row + share * _unit(context))
 
 
 def _unit(values: Array) -> Array:
-    values /= _length(values)
-    return values
-
-
-def _length(values: Array) -> Any:
-    """Return the norm of a row, with its squares summed in order; 1 for a row of zeros."""
-    if not len(values):
-        return 1.0
-    return np.sqrt(np.add.accumulate(values * values, dtype=np.float64)[-1]) or 1.0
-
-
-def _stacked(rows: Sequence[_Row], width: int) -> sparse.csr_array:
-    starts = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row.columns) for row in rows], out=starts[1:])
-    columns = np.concatenate([np.empty(0, np.int32), *(row.columns for row in rows)], dtype=np.int32)
-    values = np.concatenate([np.empty(0, np.float32), *(row.values for row in rows)], dtype=np.float32)
-    matrix = sparse.csr_array((values, columns, starts), shape=(len(rows), width))
-    matrix.has_canonical_format = True
-    return matrix
+    """Return values scaled to length 1; zeros stay zeros."""
+    return values / (np.linalg.norm(values) or np.float32(1))
