@@ -67,13 +67,15 @@ from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
 from modalhash.engine.training.retrain import retrain_engine
 from modalhash.engine.training.train import train_engine
-from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
+from modalhash.index import Frozen, HammingIndex, Index, SnapshotError
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
     "is stored, and found after modalhash retrain"
 )
+NUMPY_ITEMS = 1_000_000
+"""Items up to which one search by numpy (.08 s for 64 values of each vector) beats loading compiled code (.4 s)."""
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -165,6 +167,7 @@ class Engine:
         trust: bool = False,
         read_only: bool = False,
         database: str | None = None,
+        compiled: bool | None = True,
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         self._options: dict[str, Any] = {
@@ -173,6 +176,7 @@ class Engine:
             "trust": trust,
             "read_only": read_only,
             "database": database,
+            "compiled": compiled,
         }
         snapshot = open_snapshot(self.path)  # first, because its checksums are compared in the background
         self._generation, parts, self._place, self.store = _open_folder(
@@ -187,6 +191,7 @@ class Engine:
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
+        self._compiled = self.store.revision().items > NUMPY_ITEMS if compiled is None else compiled
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
@@ -224,6 +229,7 @@ class Engine:
         trust: bool = False,
         read_only: bool = False,
         database: str | None = None,
+        compiled: bool | None = True,
     ) -> Self:
         """Open an engine that :meth:`train` made.
 
@@ -237,8 +243,18 @@ class Engine:
         read_only : never write into the folder; changes raise. Otherwise, files that killed processes left are removed
         database : the URL of the PostgreSQL database of the items, if they are in one; by default read from the
             environment variable that the engine names
+        compiled : whether searches use compiled code. Loading it takes half a second, so a process that searches once
+            is quicker with None, which uses it only above a million items; the hits are the same
         """
-        return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only, database=database)
+        return cls(
+            path,
+            backend=backend,
+            n_threads=n_threads,
+            trust=trust,
+            read_only=read_only,
+            database=database,
+            compiled=compiled,
+        )
 
     @classmethod
     def train(
@@ -890,10 +906,8 @@ class Engine:
     def warm_up(self) -> None:
         """Load models and compiled kernels before the first search.
 
-        Loading kernels takes half a second, or about 20 s if they have to be compiled first. Without this call, the
-        first searches use numpy until they have taken about as long.
+        Loading kernels takes half a second, or about 20 s if they have to be compiled first.
         """
-        prefer_kernels()
         code = np.zeros(n_bytes(self.n_bits), np.uint8)
         refinement = self.refinement
         vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
@@ -1018,11 +1032,10 @@ class Engine:
         return wanted
 
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
-        n_threads = self._options["n_threads"]
-        index = HammingIndex(self.n_bits, n_threads=n_threads)
-        names = self.config["class_names"]
+        how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
         folder = None if self.read_only else self.path
-        return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
+        ranker = Ranker(self.refinement, self.config["class_names"], folder=folder, **how)
+        return HammingIndex(self.n_bits, **how), ranker
 
     def _take_in_changes(self) -> None:
         self._revision = refresh(self.index, self.store, self._revision)
