@@ -102,7 +102,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "layout sharded",
         "kernels.bitsliced kernels.hit_lists kernels.lookup_tables kernels.numpy_search",
         "kernels.scans vectors",
-        "scan",
+        "kernels.compiled scan",
         "rebuild",
         "clusters radius",
         "hamming",

@@ -17,9 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from modalhash.index import prefer_kernels
-
-prefer_kernels()  # rows are of processes with many searches; those of the first one run in processes of their own
 ROWS_FILE = "MODALHASH_SPEED_ROWS"
 """Environment variable: a file to which rows are added as JSON when they are shown, for whoever runs the scripts."""
 MARK = re.compile(r"(>=|<=) ([\d.]+)( x| s)?$")

@@ -34,10 +34,7 @@ begin = time.perf_counter()
 import json
 from modalhash import Engine
 loaded = time.perf_counter()
-if sys.argv[3] == "kernels":
-    from modalhash.index import prefer_kernels
-    prefer_kernels()
-engine = Engine.open(sys.argv[1], read_only=sys.argv[2] == "read")
+engine = Engine.open(sys.argv[1], read_only=sys.argv[2] == "read", compiled=sys.argv[3] == "kernels")
 opened = time.perf_counter()
 hits = engine.search(text="red boat", k=10)
 first = time.perf_counter()

@@ -1,10 +1,9 @@
-"""What numpy finds in the first searches of a process against what compiled kernels find: equal in every bit."""
+"""What an index finds without compiled code against what it finds with it: equal in every bit."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,28 +11,16 @@ from hypothesis import given, settings, strategies as st
 from slow_search import table_of
 
 from modalhash.core.codes import pack
-from modalhash.index import HammingIndex, VectorTable, kernels as _kernel_use, prefer_kernels
+from modalhash.index import HammingIndex, VectorTable
 from modalhash.index.kernels import (
     dots as vector_kernels,
     hit_lists as _hit_kernels,
     numpy_search as _numpy_search,
     scans as _kernels,
 )
-from modalhash.index.layout import CHUNK, MIN_NUMBERED, NO_STARTS, number_rows, pack_words
-from modalhash.index.scan import scan_with_ties
+from modalhash.index.layout import CHUNK, MIN_NUMBERED, NO_STARTS, pack_words
 
 N_BITS = (1, 7, 16, 17, 32, 33, 64, 65, 128, 250, 255, 256, 300)
-
-
-@contextmanager
-def numpy_only():
-    """Let numpy do all that it can, however much that is."""
-    _kernel_use._left = 2**62
-    try:
-        yield
-        assert _kernel_use._left > 0
-    finally:
-        prefer_kernels()
 
 
 def same(found, wanted):
@@ -144,8 +131,8 @@ def test_an_index_answers_the_same(rng, n_bits, n_codes):
     queries, ids, groups = pack(rng.random((3, n_bits)) < 0.5), np.arange(n) * 3 + 10, np.arange(n) % 2
     wanted = rng.choice(np.concatenate([ids, ids + 1]), 500)
 
-    def answers():
-        index = HammingIndex(n_bits)
+    def answers(compiled):
+        index = HammingIndex(n_bits, compiled=compiled)
         index.add(ids, codes, group=np.where(np.arange(n) < 1900, groups, 0))
         found = []
         for _ in range(2):
@@ -161,53 +148,28 @@ def test_an_index_answers_the_same(rng, n_bits, n_codes):
             index.remove(ids[5:5000:7], missing="ignore")
         return found
 
-    with numpy_only():
-        first = answers()
-    same(first, answers())
-
-
-def test_codes_are_numbered_the_same(rng):
-    for n_words in (1, 3):
-        codes = rng.integers(0, 2**63, (50, n_words), dtype=np.uint64)[rng.integers(0, 50, 2000)]
-        for rows in (codes, codes[:600], rng.integers(0, 2**63, (2000, n_words), dtype=np.uint64)):
-            ids = np.arange(len(rows)) + 9
-            with numpy_only():
-                first = number_rows(ids, rows)
-            second = number_rows(ids, rows)
-            assert (first is None) == (second is None)
-            for ours, theirs in zip(first or (), second or (), strict=True):
-                same([np.asarray(ours)], [np.asarray(theirs)])
+    same(answers(False), answers(True))
 
 
 def test_vectors_score_the_same(rng):
-    table = VectorTable(64)
-    table.add(np.arange(100) * 2, rng.integers(-128, 128, (100, 64)).astype(np.int8))
+    vectors, wanted = rng.integers(-128, 128, (100, 64)).astype(np.int8), rng.integers(0, 200, 50)
     query = rng.integers(-128, 128, 64).astype(np.int8)
-    found = table.find(rng.integers(0, 200, 50))
-    with numpy_only():
-        first = [found.dots(query, 3, 40), *found.dots_and_cosines(query, 8, 40)]
-    same(first, [found.dots(query, 3, 40), *found.dots_and_cosines(query, 8, 40)])
+
+    def products(compiled):
+        table = VectorTable(64, compiled=compiled)
+        table.add(np.arange(100) * 2, vectors)
+        found = table.find(wanted)
+        return [found.dots(query, 3, 40), *found.dots_and_cosines(query, 8, 40)]
+
+    same(products(False), products(True))
 
 
-def test_kernels_take_over_when_numpy_has_done_enough(rng, monkeypatch):
-    words = pack_words(pack(rng.random((2, 64)) < 0.5), 64)
-    table = table_of(pack(rng.random((300, 64)) < 0.5), 64)
-    used = []
-    for module in (_numpy_search, _kernels):
-        scan = module.nearest
-        monkeypatch.setattr(module, "nearest", lambda *asked, m=module, s=scan: used.append(m) or s(*asked))
-    monkeypatch.setattr(_kernel_use, "_left", 5 * (_kernel_use.CALL_WORK + 300))
-    for _ in range(4):
-        scan_with_ties(words, [table], 3, 3, 64)  # two queries each
-    assert used == [_numpy_search, _numpy_search, _kernels, _kernels]
-
-
-def test_a_process_that_searches_once_does_not_load_numba():
+def test_an_index_without_compiled_code_does_not_load_numba():
     code = """
 import sys
 import numpy as np
 from modalhash import HammingIndex
-index = HammingIndex(64)
+index = HammingIndex(64, compiled=False)
 rng = np.random.default_rng(0)
 index.add(np.arange(20_000), rng.integers(0, 256, (20_000, 8), dtype=np.uint8), group=np.arange(20_000) % 2)
 code = rng.integers(0, 256, (1, 8), dtype=np.uint8)

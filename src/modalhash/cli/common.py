@@ -283,14 +283,22 @@ def _parse(text: str) -> Any:
 
 
 def open_engine(
-    folder: Path, *, trust: bool, read_only: bool = False, n_threads: int | None = None, backend: str = "exact"
+    folder: Path,
+    *,
+    trust: bool,
+    read_only: bool = False,
+    n_threads: int | None = None,
+    backend: str = "exact",
+    compiled: bool | None = True,
 ) -> Engine:
     """Open an engine; with ``trust``, also import modules from the current folder."""
     from modalhash.engine import Engine
 
     if trust:
         import_from_here()
-    return Engine.open(folder, trust=trust, read_only=read_only, n_threads=n_threads, backend=backend)
+    return Engine.open(
+        folder, trust=trust, read_only=read_only, n_threads=n_threads, backend=backend, compiled=compiled
+    )
 
 
 @contextmanager

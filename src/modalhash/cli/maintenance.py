@@ -65,7 +65,7 @@ def info(
 
     modalhash info engine --report pages/engine.html
     """
-    with open_engine(engine, trust=trust, read_only=read_only) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only, compiled=None) as opened:
         facts = opened.info()
         if report is not None:
             report = _write_report(opened, report)

@@ -137,7 +137,7 @@ def search(
     if given[-2:] == ["--image", "--id"]:
         raise ValueError("--image and --id exclude each other; use one of them, optionally with words")
     failed = 0
-    with open_engine(engine, trust=trust, read_only=read_only) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only, compiled=None if given else True) as opened:
         opened.check_options(options)
         words = None if query is None else [query]
         if image is not None:

@@ -77,13 +77,15 @@ from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
 from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
 from modalhash.engine.training.train import train_engine
-from modalhash.index import Frozen, HammingIndex, Index, prefer_kernels
+from modalhash.index import Frozen, HammingIndex, Index
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
     "is stored, and found after modalhash retrain"
 )
+NUMPY_ITEMS = 1_000_000
+"""Items up to which one search by numpy (.08 s for 64 values of each vector) beats loading compiled code (.4 s)."""
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -175,6 +177,7 @@ class Engine:
         trust: bool = False,
         read_only: bool = False,
         database: str | None = None,
+        compiled: bool | None = True,
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         self._options: dict[str, Any] = {
@@ -183,6 +186,7 @@ class Engine:
             "trust": trust,
             "read_only": read_only,
             "database": database,
+            "compiled": compiled,
         }
         self._generation, parts, self._place, self.store = _open_folder(
             self.path, trust=trust, read_only=read_only, database=database
@@ -197,6 +201,7 @@ class Engine:
         self.refinement = parts.refinement
         self._groups: dict[str, int] = {}
         """Group of the index of each modality."""
+        self._compiled = self.store.revision().items > NUMPY_ITEMS if compiled is None else compiled
         self.index, self._ranker = self._make_index()
         self._snapshots = SnapshotKeeper(self.path, self.store, read_only=read_only)
         self.words: PhotoWords | None = None
@@ -233,6 +238,7 @@ class Engine:
         trust: bool = False,
         read_only: bool = False,
         database: str | None = None,
+        compiled: bool | None = True,
     ) -> Self:
         """Open an engine that :meth:`train` made.
 
@@ -246,8 +252,18 @@ class Engine:
         read_only : never write into the folder; changes raise. Otherwise, files that killed processes left are removed
         database : the URL of the PostgreSQL database of the items, if they are in one; by default read from the
             environment variable that the engine names
+        compiled : whether searches use compiled code. Loading it takes half a second, so a process that searches once
+            is quicker with None, which uses it only above a million items; the hits are the same
         """
-        return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only, database=database)
+        return cls(
+            path,
+            backend=backend,
+            n_threads=n_threads,
+            trust=trust,
+            read_only=read_only,
+            database=database,
+            compiled=compiled,
+        )
 
     @classmethod
     def train(
@@ -799,10 +815,8 @@ class Engine:
     def warm_up(self) -> None:
         """Load models and compiled kernels before the first search.
 
-        Loading kernels takes half a second, or about 20 s if they have to be compiled first. Without this call, the
-        first searches use numpy until they have taken about as long.
+        Loading kernels takes half a second, or about 20 s if they have to be compiled first.
         """
-        prefer_kernels()
         code = np.zeros(n_bytes(self.n_bits), np.uint8)
         refinement = self.refinement
         vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
@@ -927,11 +941,10 @@ class Engine:
         return HitFinder(self.index, self.store, self._groups, self._ranker, self._scorer).find(asked)
 
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
-        n_threads = self._options["n_threads"]
-        index = HammingIndex(self.n_bits, n_threads=n_threads)
-        names = self.config["class_names"]
+        how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
         folder = None if self.read_only else self.path
-        return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
+        ranker = Ranker(self.refinement, self.config["class_names"], folder=folder, **how)
+        return HammingIndex(self.n_bits, **how), ranker
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
         revision = self._revision

@@ -1,6 +1,5 @@
 from .hamming import HammingIndex as HammingIndex
 from .interface import Hits as Hits, Index as Index
-from .kernels import prefer_kernels as prefer_kernels
 from .scan import merge_sources as merge_sources
 from .sharded import (
     FanOut as FanOut,

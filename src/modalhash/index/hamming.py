@@ -42,6 +42,9 @@ class HammingIndex:
     n_threads : int, optional
         Threads of one large search; by default those of numba (``NUMBA_NUM_THREADS``, or all cores). Small searches run
         in the calling thread.
+    compiled : bool
+        Whether searches use compiled code. Loading it takes half a second, so an index of up to a million items that is
+        searched once is quicker without; the hits are the same.
 
     Examples
     --------
@@ -52,8 +55,8 @@ class HammingIndex:
     ([[10, 20]], [[0, 1]])
     """
 
-    def __init__(self, n_bits: int, *, n_threads: int | None = None) -> None:
-        self.n_bits = check_int(n_bits, "n_bits", at_least=1)
+    def __init__(self, n_bits: int, *, n_threads: int | None = None, compiled: bool = True) -> None:
+        self.n_bits, self.compiled = check_int(n_bits, "n_bits", at_least=1), compiled
         self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
@@ -126,7 +129,7 @@ class HammingIndex:
             present = np.unique(groups).tolist()
             for number in present:
                 if number not in self._groups:
-                    self._groups[number] = GroupRows(rows.shape[1], word_type(self.n_bits))
+                    self._groups[number] = GroupRows(rows.shape[1], word_type(self.n_bits), compiled=self.compiled)
                 members = groups == number if len(present) > 1 else slice(None)
                 self._groups[number].add(numbers[members], rows[members])
                 self._record_changes(number, numbers[members])
@@ -240,7 +243,9 @@ class HammingIndex:
         with self._lock:
             for group, frozen in groups.items():
                 n_words = pack_words(np.empty((0, n_bytes(self.n_bits)), np.uint8), self.n_bits).shape[1]
-                self._groups[group] = GroupRows.of_tables(n_words, word_type(self.n_bits), frozen)
+                self._groups[group] = GroupRows.of_tables(
+                    n_words, word_type(self.n_bits), frozen, compiled=self.compiled
+                )
 
     def search(
         self,
@@ -277,11 +282,13 @@ class HammingIndex:
             k = check_int(k, "k", at_least=1)
             if self._clusters.is_built and ids is None:
                 return padded_hits(merge_ties(self._in_clusters(queries, k, k, group), len(queries), k, k), k)
-            nearest = scan_nearest(queries, self._tables(ids, group), k, self.n_bits, n_threads=self.n_threads)
+            tables = self._tables(ids, group)
+            nearest = scan_nearest(queries, tables, k, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
             return merge_nearest(nearest, len(queries), k)
         radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
         if not self._multi_index.is_built or ids is not None:
-            parts = scan_within(queries, self._tables(ids, group), radius, self.n_bits, n_threads=self.n_threads)
+            tables = self._tables(ids, group)
+            parts = scan_within(queries, tables, radius, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
         else:
             with self._lock:
                 views = self._multi_index.views(self._chosen(group))
@@ -322,8 +329,9 @@ class HammingIndex:
         if self._clusters.is_built and ids is None:
             return merge_ties(self._in_clusters(queries, k, max_hits, group), len(queries), k, max_hits)
         tables = self._tables(ids, group)
-        parts = scan_with_ties(queries, tables, k, max_hits, self.n_bits, n_threads=self.n_threads)
-        return merge_ties(parts, len(queries), k, max_hits)
+        how: dict[str, Any] = {"n_threads": self.n_threads, "compiled": self.compiled}
+        parts = scan_with_ties(queries, tables, k, max_hits, self.n_bits, **how)
+        return merge_ties(parts, len(queries), k, max_hits, compiled=self.compiled)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
         """Return the int32 distances of some items, in any order, from one query; -1 for unknown ids.
@@ -339,7 +347,7 @@ class HammingIndex:
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]
         distances = np.full(len(numbers), PADDING, dtype=np.int32)
         for table in self._tables(None, group):
-            write_distances(query, table, numbers, distances)
+            write_distances(query, table, numbers, distances, compiled=self.compiled)
         return distances
 
     def _record_changes(self, group: int, ids: Array) -> None:

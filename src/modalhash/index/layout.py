@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash.core.typing import Array, Codes
-from modalhash.index.kernels import compiled_is_worthwhile
 
 CHUNK = 128  # codes per chunk
 CACHE_LINE = 64  # bytes
@@ -24,7 +23,6 @@ ROW_BITS = np.uint64(40)  # low bits of an encoded hit; the distance is above, s
 MIN_DEFERRED = 4096  # deferred rows, or an eighth of the group if that is more
 MIN_NUMBERED = 16384  # rows below which codes are not deduplicated
 ITEMS_PER_CODE = 16  # mean from which DistinctCodes takes no more memory than PackedRows
-SORT_WORK = 32  # time of numpy to sort a word, in words compared
 NO_STARTS = np.empty(0, np.int64)  # of PackedRows: every row is one item
 
 
@@ -137,10 +135,12 @@ class GroupRows:
     """The rows of one group, which change. Callers hold the lock of the index.
 
     If codes repeat, the rows at the last deduplication are a :class:`DistinctCodes`, and later rows, whose ids are
-    larger, a :class:`PackedRows`. Otherwise all rows are a :class:`PackedRows`. Row numbers run through both.
+    larger, a :class:`PackedRows`. Otherwise all rows are a :class:`PackedRows`. Row numbers run through both. Compiled
+    code finds codes that repeat, so without it (``compiled=False``) none are looked for.
     """
 
-    def __init__(self, n_words: int, dtype: type[np.unsignedinteger]) -> None:
+    def __init__(self, n_words: int, dtype: type[np.unsignedinteger], *, compiled: bool = True) -> None:
+        self._compiled = compiled
         self._base: DistinctCodes | None = None
         self._ids = np.empty(0, dtype=np.int64)
         self._words = new_words(0, n_words, np.dtype(dtype))
@@ -151,9 +151,11 @@ class GroupRows:
         self._deferred: dict[int, Array] = {}
 
     @classmethod
-    def of_tables(cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows) -> GroupRows:
+    def of_tables(
+        cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows, *, compiled: bool = True
+    ) -> GroupRows:
         """Return the rows of :meth:`freeze` without copying; spare capacity of the table is used."""
-        rows = cls(n_words, dtype)
+        rows = cls(n_words, dtype, compiled=compiled)
         rows._base, rows._rows_at_last_dedup = frozen.base, frozen.n_tried
         if frozen.table is not None:
             rows._ids, rows._words, rows._n = frozen.table
@@ -279,7 +281,7 @@ class GroupRows:
 
     def _drop_removed(self) -> None:
         """Drop removed rows from distinct codes if enough rows are left; otherwise do nothing."""
-        if self._base is None or self._removed is None:
+        if self._base is None or self._removed is None or not self._compiled:
             return
         kept = ~self._removed[: self._base.n]
         if np.count_nonzero(kept) < max(1, ITEMS_PER_CODE * self._base.n_codes):
@@ -300,6 +302,8 @@ class GroupRows:
 
     def _number_codes(self, ids: Array, codes: Array) -> bool:
         """Store each code of all rows once if codes repeat; return whether they do."""
+        if not self._compiled:
+            return False
         self._rows_at_last_dedup = len(ids)
         table = number_rows(ids, codes)
         if table is None:
@@ -331,34 +335,21 @@ def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
 
     None if there are more than ``most`` distinct codes.
     """
-    codes = np.ascontiguousarray(codes)
-    if compiled_is_worthwhile(SORT_WORK * codes.size):
-        from modalhash.core.bit_kernels import number_codes
+    from modalhash.core.bit_kernels import number_codes
 
-        slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
-        firsts, numbers = np.empty(most, np.int64), np.empty(len(codes), np.uint32)
-        n_codes = number_codes(codes, most, slots, firsts, numbers)
-        return None if n_codes < 0 else (firsts[:n_codes], numbers)
-    keys = codes.view(f"V{codes.itemsize * codes.shape[1]}") if codes.shape[1] > 1 else codes
-    _, firsts, inverse = np.unique(keys.reshape(-1), return_index=True, return_inverse=True)
-    if len(firsts) > most:
-        return None
-    order = np.argsort(firsts)
-    renumbered = np.empty(len(order), np.uint32)
-    renumbered[order] = np.arange(len(order), dtype=np.uint32)
-    return firsts[order], renumbered[inverse]
+    slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
+    firsts, numbers = np.empty(most, np.int64), np.empty(len(codes), np.uint32)
+    n_codes = number_codes(np.ascontiguousarray(codes), most, slots, firsts, numbers)
+    return None if n_codes < 0 else (firsts[:n_codes], numbers)
 
 
 def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
     """Return rows sorted by code: the start of each code's rows, and the rows as ``dtype``."""
-    if compiled_is_worthwhile(SORT_WORK * len(numbers)):
-        from modalhash.core.bit_kernels import fill_items
+    from modalhash.core.bit_kernels import fill_items
 
-        starts, rows = np.zeros(n_codes + 1, np.int64), np.empty(len(numbers), dtype)
-        fill_items(numbers, starts, rows)
-        return starts, rows
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(numbers, minlength=n_codes))])
-    return starts, np.argsort(numbers, kind="stable").astype(dtype)
+    starts, rows = np.zeros(n_codes + 1, np.int64), np.empty(len(numbers), dtype)
+    fill_items(numbers, starts, rows)
+    return starts, rows
 
 
 def word_type(n_bits: int) -> type[np.unsignedinteger]:

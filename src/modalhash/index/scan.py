@@ -11,7 +11,7 @@ import numpy as np
 from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
 from modalhash.index.interface import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
-from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import loops
 from modalhash.index.layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
 
 T = TypeVar("T")
@@ -23,22 +23,35 @@ MIN_BYTES_FOR_THREADS = 2**24  # compared bytes below which threads cost more th
 
 
 def scan_nearest(
-    queries: Array, tables: list[AnyTable], k: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array,
+    tables: list[AnyTable],
+    k: int,
+    n_bits: int,
+    *,
+    n_threads: int | None = None,
+    compiled: bool = True,
 ) -> list[tuple[Array, Array]]:
     """Return ids and distances of each query's k nearest rows in each part of the tables."""
 
     def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
         wanted = min(k, table.n)
-        ids, distances, _ = _nearest(tile, table, wanted, wanted, n_bits, n_bits)
+        ids, distances, _ = _nearest(tile, table, wanted, wanted, n_bits, n_bits, compiled)
         return ids, distances
 
     max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
-    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads if compiled else 1, max_tile=max_tile)
     return [stack_tiles(part) for part in parts]
 
 
 def scan_with_ties(
-    queries: Array, tables: list[AnyTable], k: int, max_hits: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array,
+    tables: list[AnyTable],
+    k: int,
+    max_hits: int,
+    n_bits: int,
+    *,
+    n_threads: int | None = None,
+    compiled: bool = True,
 ) -> list[RadiusPart]:
     """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, in each part.
 
@@ -49,7 +62,7 @@ def scan_with_ties(
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
         nonlocal max_distance
         limit = min(max_hits, table.n)
-        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, max_distance)
+        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, max_distance, compiled)
         if len(queries) == 1 and sizes[0] >= k:
             max_distance = int(distances[0, k - 1])
         if len(tile) == 1:
@@ -58,58 +71,53 @@ def scan_with_ties(
         return ids[filled], distances[filled], offsets_of(sizes)
 
     max_tile = MAX_CANDIDATES // (2 * min(max_hits, sum(table.n for table in tables)) + 1)
-    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads if compiled else 1, max_tile=max_tile)
     return [stack_tiles(part) for part in parts]
 
 
 def _nearest(
-    queries: Array, table: AnyTable, k: int, max_hits: int, n_bits: int, max_distance: int
+    queries: Array, table: AnyTable, k: int, max_hits: int, n_bits: int, max_distance: int, compiled: bool
 ) -> tuple[Array, Array, Array]:
     """Return ids and distances (queries, max_hits) of the k nearest rows and ties, and their number per query."""
-    if compiled_is_worthwhile():
-        from modalhash.index.kernels.hit_lists import nearest_items
-        from modalhash.index.kernels.scans import nearest
-    else:
-        from modalhash.index.kernels.numpy_search import nearest, nearest_items
+    kernels = loops(compiled)
     if isinstance(table, PackedRows):
-        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, max_hits, n_bits, max_distance)
+        rows, distances, sizes = kernels.nearest(
+            queries, table.words, table.n, NO_STARTS, k, max_hits, n_bits, max_distance
+        )
         return table.ids[rows], distances, sizes
-    found = nearest(queries, table.words, table.n_codes, table.starts, k, max_hits, n_bits, max_distance)
-    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, max_hits)
+    found = kernels.nearest(queries, table.words, table.n_codes, table.starts, k, max_hits, n_bits, max_distance)
+    rows, distances, sizes = kernels.nearest_items(*found, table.starts, table.rows, max_hits)
     return table.ids_of(rows), distances, sizes
 
 
 def scan_within(
-    queries: Array, tables: list[AnyTable], radius: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array,
+    tables: list[AnyTable],
+    radius: int,
+    n_bits: int,
+    *,
+    n_threads: int | None = None,
+    compiled: bool = True,
 ) -> list[RadiusPart]:
     """Return all rows within ``radius`` of each query, in each part of the tables."""
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        if compiled_is_worthwhile():
-            from modalhash.index.kernels.hit_lists import items_within
-            from modalhash.index.kernels.scans import within
-        else:
-            from modalhash.index.kernels.numpy_search import items_within, within
+        kernels = loops(compiled)
         if isinstance(table, PackedRows):
-            rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
+            rows, distances, offsets = kernels.within(tile, table.words, table.n, radius, n_bits)
             return table.ids[rows], distances, offsets
-        codes = within(tile, table.words, table.n_codes, radius, n_bits)
-        rows, distances, offsets = items_within(*codes, table.starts, table.rows)
+        codes = kernels.within(tile, table.words, table.n_codes, radius, n_bits)
+        rows, distances, offsets = kernels.items_within(*codes, table.starts, table.rows)
         return table.ids_of(rows), distances, offsets
 
     filled = [table for table in tables if table.n]
-    return [stack_tiles(part) for part in scan_tiles(queries, filled, scan, n_threads=n_threads)]
+    parts = scan_tiles(queries, filled, scan, n_threads=n_threads if compiled else 1)
+    return [stack_tiles(part) for part in parts]
 
 
-def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
+def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array, *, compiled: bool = True) -> None:
     """Write the distance from one query to each id into ``out``; unknown ids are unchanged."""
-    if not compiled_is_worthwhile(CALL_WORK + query.size * len(wanted)):
-        from modalhash.index.kernels import numpy_search as _numpy_search
-
-        _numpy_search.distances_by_id(query, table, wanted, out)
-        return
-    from modalhash.index.kernels.hit_lists import distances_by_id
-
+    distances_by_id = loops(compiled).distances_by_id
     if isinstance(table, PackedRows):
         distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
     else:
@@ -132,8 +140,7 @@ def scan_tiles(
     if not len(queries):
         return []
     n_scanned = sum(_n_scanned(table) for table in tables)
-    work = queries.size * n_scanned + len(queries) * len(tables) * CALL_WORK
-    alone = not compiled_is_worthwhile(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
+    alone = n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
     n_threads = 1 if alone else n_threads or numba_threads()
     n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several per thread, because some take longer
     share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
@@ -172,7 +179,7 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     return tuple(stacked)
 
 
-def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -> Hits:
+def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int, *, compiled: bool = True) -> Hits:
     """Return the k nearest of several parts and all ties with the k-th, at most ``max_hits``.
 
     Each part is in canonical order and contains all its items that belong to the result.
@@ -181,7 +188,7 @@ def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -
         merged = merge_within(parts, n_queries)
         return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
     (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups is the most frequent search
-    ids, distances, _, _ = _merge_ordered(ids, distances, other_ids, other_distances)
+    ids, distances, _, _ = loops(compiled).merge_ordered(ids, distances, other_ids, other_distances)
     n = (
         min(max_hits, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right")))
         if len(ids)
@@ -190,7 +197,9 @@ def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -
     return Hits(ids[:n], distances[:n], np.array([0, n]))
 
 
-def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+def merge_sources(
+    found: tuple[Array, Array], other: tuple[Array, Array], *, compiled: bool = True
+) -> tuple[Array, Array, Array, Array]:
     """Merge the ids and distances of two searches; also return for each item which of them found it.
 
     The first is in canonical order, as is the result; the second in any order. Distances of -1 are dropped from it.
@@ -204,15 +213,5 @@ def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tup
     """
     ids, distances = other
     order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]
-    return _merge_ordered(*found, ids[order], distances[order])
-
-
-def _merge_ordered(
-    ids: Array, distances: Array, other_ids: Array, other_distances: Array
-) -> tuple[Array, Array, Array, Array]:
-    if compiled_is_worthwhile():
-        from modalhash.index.kernels.hit_lists import merge_ordered
-    else:
-        from modalhash.index.kernels.numpy_search import merge_ordered
-    merged: tuple[Array, Array, Array, Array] = merge_ordered(ids, distances, other_ids, other_distances)
+    merged: tuple[Array, Array, Array, Array] = loops(compiled).merge_ordered(*found, ids[order], distances[order])
     return merged

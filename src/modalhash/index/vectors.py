@@ -12,7 +12,7 @@ import numpy as np
 
 from modalhash.core.typing import Array
 from modalhash.index.interface import check_groups, check_ids, distinct_ids
-from modalhash.index.kernels import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.kernels import loops
 from modalhash.index.layout import aligned_zeros, find_sorted
 
 MAP_ABOVE = 2**28
@@ -43,6 +43,8 @@ class VectorTable:
         Folder of the temporary file for many rows; the system's temporary folder by default.
     map_above : int
         Bytes of rows above which the file is used.
+    compiled : bool
+        As for :class:`HammingIndex`.
 
     Examples
     --------
@@ -55,8 +57,15 @@ class VectorTable:
     [0, 3]
     """
 
-    def __init__(self, width: int, *, folder: str | Path | None = None, map_above: int = MAP_ABOVE) -> None:
-        self.width = width
+    def __init__(
+        self,
+        width: int,
+        *,
+        folder: str | Path | None = None,
+        map_above: int = MAP_ABOVE,
+        compiled: bool = True,
+    ) -> None:
+        self.width, self._compiled = width, compiled
         self._folder, self._map_above = folder, map_above
         self._view = VectorView(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, width), np.int8), 0)
         self._n_removed = 0
@@ -124,7 +133,7 @@ class VectorTable:
         else:
             rows, present = find_sorted(view.ids[: view.n], numbers)
         rows = rows if present.all() else rows[present]
-        return FoundRows(view.rows, rows, view.groups[rows], present)
+        return FoundRows(view.rows, rows, view.groups[rows], present, self._compiled)
 
     def _freeze(self) -> VectorView:
         """Return all current rows as arrays that never change, for a snapshot."""
@@ -163,14 +172,11 @@ class FoundRows(NamedTuple):
     groups: Array
     present: Array
     """Whether each requested id has a row."""
+    compiled: bool = True
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the int32 inner product of values ``start`` to ``stop`` of the query and each row."""
-        if compiled_is_worthwhile(CALL_WORK + len(self.rows) * (stop - start)):
-            from modalhash.index.kernels.dots import dots
-        else:
-            from modalhash.index.kernels.numpy_search import dots
-        products: Array = dots(query[start:stop], self.table, self.rows, start)
+        products: Array = loops(self.compiled).dots(query[start:stop], self.table, self.rows, start)
         return products
 
     def dots_and_cosines(self, query: Array, start: int, stop: int) -> tuple[Array, Array]:
@@ -178,11 +184,7 @@ class FoundRows(NamedTuple):
 
         These are int32 and float64, of the query and each row; the cosine with zeros is 0. Rows are read once.
         """
-        if compiled_is_worthwhile(CALL_WORK + len(self.rows) * stop):
-            from modalhash.index.kernels.dots import dots_and_cosines
-        else:
-            from modalhash.index.kernels.numpy_search import dots_and_cosines
-        products, cosines = dots_and_cosines(query[:stop], self.table, self.rows, start)
+        products, cosines = loops(self.compiled).dots_and_cosines(query[:stop], self.table, self.rows, start)
         return products, cosines
 
     def vectors(self) -> Array:

@@ -17,11 +17,8 @@ from modalhash import Engine
 SEARCH = """
 import json, sys, warnings
 from modalhash import Engine
-from modalhash.index import prefer_kernels
 folder, how = sys.argv[1:]
-if how == "kernels":
-    prefer_kernels()
-with Engine.open(folder, read_only=True) as engine:
+with Engine.open(folder, read_only=True, compiled=None if how == "once" else True) as engine:
     if how == "warm up":
         engine.warm_up()
     known = next(record.id for record in engine.items() if record.modality == "text")
@@ -62,10 +59,19 @@ def folder(world):
 
 @pytest.mark.slow
 def test_a_process_with_one_search_loads_only_what_it_needs(folder):
-    found = fresh(folder, "as it comes")
+    found = fresh(folder, "once")
     assert not found["numba"]
     assert found["answers"] == fresh(folder, "kernels")["answers"]
     assert all(found["answers"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["search FOLDER red", "info FOLDER"])
+def test_a_command_that_searches_once_does_not_load_numba(folder, command):
+    arguments = command.replace("FOLDER", str(folder)).split()
+    code = "import sys; from modalhash.cli import app; app(sys.argv[1:], standalone_mode=False); assert 'numba' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout
 
 
 @pytest.mark.slow

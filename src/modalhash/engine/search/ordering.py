@@ -54,12 +54,18 @@ class Ranker:
     """The refinement vectors and sketches of all items of an engine, and the order they give."""
 
     def __init__(
-        self, refinement: Refinement, class_names: Sequence[str], *, folder: Path | None, n_threads: int | None = None
+        self,
+        refinement: Refinement,
+        class_names: Sequence[str],
+        *,
+        folder: Path | None,
+        n_threads: int | None = None,
+        compiled: bool = True,
     ) -> None:
         self.refinement = refinement
         self._class_names = class_names
-        self.vectors = VectorTable(vector_width(refinement), folder=folder)
-        self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
+        self.vectors = VectorTable(vector_width(refinement), folder=folder, compiled=compiled)
+        self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads, compiled=compiled)
         self._revision: Revision | None = None
         self._last_added = 0
 
@@ -125,7 +131,9 @@ class Ranker:
         """Order a shortlist, together with the row ids ``similar``, by refinement vectors."""
         if len(similar):
             near = index.distances(code, similar)
-            numbers, distances, by_code, by_features = merge_sources((numbers, distances), (similar, near))
+            numbers, distances, by_code, by_features = merge_sources(
+                (numbers, distances), (similar, near), compiled=self.sketches.compiled
+            )
         else:
             by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
         scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)

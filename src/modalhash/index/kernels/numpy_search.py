@@ -1,7 +1,7 @@
-"""Scans, merges and products in numpy, for the first searches of a process (:mod:`modalhash.index.kernels`).
+"""Scans, merges and products in numpy, for a process that searches once (:mod:`modalhash.index.kernels`).
 
-Each function has the arguments and results of the compiled function of the same name, which documents them;
-:func:`distances_by_id` takes a table instead of its arrays. They are short, and fast for a single query.
+Each function has the arguments and results of the compiled function of the same name, which documents them. They are
+short, and fast for a single query.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from modalhash.core.typing import Array
-from modalhash.index.layout import CHUNK, DistinctCodes, PackedRows, chunks_for, find_sorted
+from modalhash.index.layout import CHUNK, chunks_for, find_sorted
 
 BLOCK_CHUNKS = 512  # per block; half a megabyte of 64-bit words stays in the second-level cache
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.uint8)  # rows and their distances
@@ -124,16 +124,11 @@ def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distance
     return both_ids[once], both_distances[once], in_first[once], (~in_first | repeated[1:])[once]
 
 
-def distances_by_id(query: Array, table: PackedRows | DistinctCodes, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; unknown ids are unchanged."""
-    if isinstance(table, PackedRows):
-        rows, present = find_sorted(table.ids, wanted)
-        codes = rows[present]
-    else:
-        rows, present = table.find(wanted)
-        codes = table.numbers[rows[present]].astype(np.int64)
-    chunk, column = np.divmod(codes, CHUNK)
-    out[present] = np.bitwise_count(table.words[chunk, :, column] ^ query).sum(axis=1, dtype=np.int32)
+def distances_by_id(query: Array, ids: Array, numbers: Array, words: Array, wanted: Array, out: Array) -> None:
+    rows, present = find_sorted(ids, wanted)
+    rows = rows[present]
+    chunk, column = np.divmod(numbers[rows].astype(np.int64) if len(numbers) else rows, CHUNK)
+    out[present] = np.bitwise_count(words[chunk, :, column] ^ query).sum(axis=1, dtype=np.int32)
 
 
 def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
