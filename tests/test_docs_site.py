@@ -128,3 +128,20 @@ def test_the_check_lets_a_good_site_pass(site_check, tmp_path):
     problems, elsewhere = site_check.check(site_of(tmp_path, body, other="<h2 id='there'>x</h2>"))
     assert problems == []
     assert elsewhere == {"https://example.org/": ["index.html"]}
+
+
+@pytest.mark.slow
+def test_declared_options_are_shown_with_their_types(docstrings):
+    import griffe
+
+    from modalhash.engine import TrainSettings
+
+    extensions = griffe.load_extensions(docstrings.Docstrings)
+    package = griffe.load("modalhash", search_paths=[ROOT / "src"], extensions=extensions)
+    settings = package["engine.settings.TrainSettings"]
+    (shown,) = [part.value for part in settings.docstring.parse("numpy") if part.kind.value == "parameters"]
+    types = {parameter.name: str(parameter.annotation) for parameter in shown}
+    assert types["n_bits"] == "int | str"
+    assert types["quality"] == "str | None"
+    assert all(parameter.description for parameter in shown)
+    assert list(types) == list(TrainSettings.options)

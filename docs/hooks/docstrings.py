@@ -51,8 +51,11 @@ def _document_options(thing: griffe.Class) -> None:
     imported = getattr(import_module(thing.module.path), thing.name)
     thing.docstring = griffe.Docstring(inspect.getdoc(imported) or "", parent=thing)
     for field in (*thing.attributes.values(), *thing.parameters):
-        if isinstance(field.annotation, griffe.ExprSubscript) and str(field.annotation.left) == "Annotated":
-            field.annotation = field.annotation.slice.elements[0]  # type: ignore[union-attr]
+        declared = field.annotation
+        if isinstance(declared, griffe.ExprName) and (alias := thing.module.attributes.get(declared.name)) is not None:
+            declared = alias.value
+        if isinstance(declared, griffe.ExprSubscript) and str(declared.left) == "Annotated":
+            field.annotation = declared.slice.elements[0]  # type: ignore[union-attr]
 
 
 def as_markdown(text: str, thing: griffe.Object | None = None) -> str:

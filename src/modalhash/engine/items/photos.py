@@ -427,7 +427,3 @@ def shortened(text: str) -> str:
     printable = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
     lines = (" ".join(line.split()) for line in printable.split("\n"))
     return "\n".join(line for line in lines if line)[:MAX_PICTURE_TEXT].rstrip()
-
-
-def searching_text(fields: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys([*fields, PICTURE_TEXT]))

@@ -19,14 +19,13 @@ from modalhash.core.files import link_tree, sync_tree
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Codes
 from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode
-from modalhash.engine.items.photos import searching_text
 from modalhash.engine.settings import RetrainOverrides, TrainSettings
 from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import MEDIA, EngineError, EngineFiles
 from modalhash.engine.storage.ingest import ItemCoder
 from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.train import ASKED, STORE_BATCH_SIZE, TrainedEngine, train_engine
-from modalhash.store import Key, Record, Revision, Store, StoreError
+from modalhash.store import PICTURE_TEXT, Key, Record, Revision, Store, StoreError
 
 if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
@@ -98,7 +97,7 @@ def settings_again(parts: EngineFiles, overrides: RetrainOverrides, *, database:
         download=overrides.download,
         labels=labels,
         codes=overrides.codes or config["codes"],
-        searched_fields=searching_text(config["searched_fields"]),
+        searched_fields=tuple(dict.fromkeys([*config["searched_fields"], PICTURE_TEXT])),
         store=database,
         exif=False,  # stored fields are kept
         workers=overrides.workers,
