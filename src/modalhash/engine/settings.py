@@ -395,6 +395,8 @@ class SearchOptions:
     @cached_property
     def filter(self) -> Filter | None:
         """The conjunction of ``where``, the labels and the kind."""
+        if not self.labels and self.kind is None:
+            return self.where
         return all_of(
             self.where,
             *(Comparison("label", "=", label) for label in self.labels),

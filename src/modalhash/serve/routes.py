@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from modalhash.engine import Hit, Query, SearchOptions
+from modalhash.engine import Query, SearchOptions
 from modalhash.serve import schemas
 from modalhash.serve.auth import Role, client_of
 from modalhash.serve.errors import HTTPError, json_response
@@ -129,8 +129,8 @@ async def _encode_picture(service: Service, body: schemas.SearchBody, file: byte
 def _query_json(kind: str, query: Query, text: str | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"kind": kind, "modality": query.modality, "code": bytes(query.code).hex()}
     if query.item is not None:
-        item = schemas.item_json(Hit.from_record(query.item, 0))
-        fields |= {name: value for name, value in item.items() if name in ITEM_FIELDS}
+        item = schemas.item_json(query.item)
+        fields |= {name: item[name] for name in ITEM_FIELDS if name in item}
     return fields if text is None else {**fields, "text": text}
 
 

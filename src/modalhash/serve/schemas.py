@@ -22,7 +22,7 @@ from modalhash.serve.limits import (
     MAX_NAME_LENGTH,
     MAX_TEXT_LENGTH,
 )
-from modalhash.store import Filter
+from modalhash.store import Filter, Record
 
 
 def _check_characters(text: str) -> str:
@@ -416,12 +416,12 @@ class Error(BaseModel):
     reason: Literal["unknown_label"] | None = Field(None, description="A machine-readable reason.")
 
 
-def item_json(item: engine.Hit) -> dict[str, object]:
+def item_json(item: engine.Hit | Record) -> dict[str, object]:
     """Return an item as JSON, in the form of :class:`Item`."""
     fields: dict[str, object] = {
         "id": item.id,
         "modality": item.modality,
-        "code": item.code.hex(),
+        "code": bytes(item.code).hex(),
         "kind": item.kind,
         "labels": item.labels,
     }
