@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import socket
 import sys
@@ -14,8 +13,6 @@ import pytest
 from serve_tools import Held, ask, body_of, status_of
 
 from modalhash.serve import Settings, check_exposure, server as server_module
-from modalhash.serve.server import Acceptor
-from modalhash.serve.worker_state import ProcessState
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 JSON_HEAD = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -148,32 +145,3 @@ def test_a_service_logs_what_threads_warn_of_and_spares_garbage_collection_what_
         sys.setswitchinterval(before)
         gc.unfreeze()
     assert events == [True, "tables could not be built"]
-
-
-def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_that_leaves():
-    class Full(ProcessState):
-        def has_more_connections(self, waiting):
-            return True
-
-    async def accepted(*seats):
-        """Which of several workers at one port gets the first connection."""
-        found = asyncio.get_running_loop().create_future()
-        with socket.create_server(("127.0.0.1", 0)) as sock, ExitStack() as opened:
-            for number, seat in enumerate(seats):
-
-                class Connection(asyncio.Protocol):
-                    worker = number
-
-                    def connection_made(self, transport):
-                        found.set_result(self.worker)
-                        transport.close()
-
-                acceptor = Acceptor(sock.dup(), Connection, seat)
-                opened.callback(acceptor._sock.close)
-                opened.callback(acceptor.close)
-            opened.enter_context(socket.create_connection(sock.getsockname()))
-            return await asyncio.wait_for(found, 10)
-
-    assert [asyncio.run(accepted(Full(), ProcessState())) for _ in range(3)] == [1, 1, 1]
-    assert [asyncio.run(accepted(ProcessState(), Full())) for _ in range(3)] == [0, 0, 0]
-    assert asyncio.run(accepted(Full())) == 0, "if no other worker does, it accepts the connection itself"

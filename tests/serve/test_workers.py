@@ -17,13 +17,13 @@ from http.client import HTTPConnection, HTTPException
 
 import pytest
 
+from modalhash.serve.worker_state import REQUESTS_PER_WORKER
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="needs signals and /proc"),
 ]
 DEADLINE = 90
-N_ROWS = 4
-"""Two per worker: the remainder of a request's number tells which process answered it."""
 
 
 class Service:
@@ -73,10 +73,6 @@ class Service:
             own.close()
         return answer.status, json.loads(content) if content.startswith(b"{") else content.decode()
 
-    def rows_answering(self):
-        """The rows of the processes whose requests are in the log."""
-        return {(line["request"] - 1) % N_ROWS for line in self.lines["out"] if isinstance(line, dict)}
-
     def one_connection_to_each(self):
         """A connection to each of two workers, found by the numbers of their requests."""
         found = {}
@@ -88,7 +84,7 @@ class Service:
             assert self.ask("/healthz", connection=connection)[0] == 200
             self.wait_for(lambda lines, before=before: len(lines["out"]) > before)
             # the newest of each: an idle one is closed while a new worker takes its time to start
-            found[(self.lines["out"][before]["request"] - 1) % N_ROWS] = connection
+            found[self.lines["out"][before]["request"] // REQUESTS_PER_WORKER] = connection
         return list(found.values())
 
     def workers(self):
@@ -223,7 +219,9 @@ def test_a_change_in_a_new_engine_is_seen_by_workers_that_still_have_the_old_one
             assert id in [hit["id"] for hit in service.ask("/search", body, reader)[1]["hits"]]
 
 
-def test_limits_and_cookies_are_those_of_the_service_and_workers_do_not_outlive_it(folder, until):
+def test_each_worker_has_its_share_of_limits_cookies_are_those_of_the_service_and_workers_do_not_outlive_it(
+    folder, until
+):
     service = Service(folder, "--max-wrong-tokens", "4", MODALHASH_TOKEN="correct-horse")
     wrong = {"Authorization": "Bearer wrong-horse"}
     first, second = service.one_connection_to_each()

@@ -264,7 +264,7 @@ def serve(
     tokens with roles, use [b]--tokens[/b].
 
     With [b]--workers[/b], several processes share the port and see each other's
-    changes; limits apply to all together. A worker that ends is restarted, and
+    changes; each has its share of the limits. A worker that ends is restarted, and
     SIGHUP replaces all workers without a failed request.
 
     Exit code: 0 when stopped; 2 for an error, such as a port in use.

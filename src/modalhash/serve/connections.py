@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from modalhash.serve.limits import Limits
-from modalhash.serve.worker_state import ALL_ADDRESSES, AddressCounter, LocalCounter
 
 
 class Connection(Protocol):
@@ -24,13 +23,11 @@ class ConnectionTable:
     """Decide which connections stay open.
 
     If a slot is needed, the connection that is idle for longest is closed: of the same address if it has too many,
-    otherwise of the address with the most connections. ``tally`` counts the connections of all workers; a worker can
-    only close its own.
+    otherwise of the address with the most connections.
     """
 
-    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._tally = LocalCounter() if tally is None else tally
         self._by_address: dict[str, set[Connection]] = {}
         self._addresses: dict[Connection, str] = {}
 
@@ -43,29 +40,22 @@ class ConnectionTable:
         ``limited=False`` is for proxies, whose connections serve many clients.
         """
         own = self._by_address.get(address, set())
-        n_own = self._tally.total(address)
-        if limited and n_own >= self._limits.connections_per_address and not self._drop_idlest(own):
+        if limited and len(own) >= self._limits.connections_per_address and not self._drop_idlest(own):
             return False
-        if self._tally.total(ALL_ADDRESSES) >= self._limits.connections:
+        if len(self) >= self._limits.connections:
             most_first = sorted(self._by_address.values(), key=len, reverse=True)
             if not any(self._drop_idlest(connections) for connections in most_first):
                 return False
         self._addresses[connection] = address
         self._by_address.setdefault(address, set()).add(connection)
-        self._count(address, 1)
         return True
 
     def release(self, connection: Connection) -> None:
         address = self._addresses.pop(connection, None)
         if address is not None:
-            self._count(address, -1)
             self._by_address[address].remove(connection)
             if not self._by_address[address]:
                 del self._by_address[address]
-
-    def _count(self, address: str, n: int) -> None:
-        self._tally.add(address, n)
-        self._tally.add(ALL_ADDRESSES, n)
 
     def _drop_idlest(self, connections: Iterable[Connection]) -> bool:
         """Close the connection that is idle for longest; return whether there was one."""

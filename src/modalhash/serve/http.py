@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable
 from http import HTTPStatus
+from itertools import count
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, client_key, client_of, set_client
+from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, WrongTokens, client_key, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import log_exception, log_request
@@ -55,7 +57,7 @@ class AccessControl:
         self._tokens = Tokens(settings.token, settings.token_file)
         self._cookies = Cookies(settings.cookie_seconds, seat.cookie_key)
         self._head_bytes = settings.limits.head_bytes
-        self._wrong = seat.wrong_tokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
+        self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None
         if settings.is_local or settings.hosts:
             own = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -205,11 +207,11 @@ class RequestMiddleware:
     """ASGI middleware that gives each request exactly one response and one line in the log."""
 
     def __init__(self, app: ASGIApp, service: Service, access: AccessControl) -> None:
-        self.app, self.metrics, self._seat, self._access = app, service.metrics, service.seat, access
+        self.app, self.metrics, self._access = app, service.metrics, access
         self._make_place = service.body_budget.drop_slowest
         self._limits, self._quiet = service.limits, service.settings.quiet
-        self._by_address = service.seat.tally("requests")
-        self._all_in_flight = 0
+        self._numbers = count(service.seat.first_number)
+        self._by_address: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -217,7 +219,7 @@ class RequestMiddleware:
             return
         address = client_key(str(scope["client"][0]) if scope.get("client") else "")
         set_client(scope, Client(address))
-        exchange = _ResponseRecorder(self._seat.next_number(), send)
+        exchange = _ResponseRecorder(next(self._numbers), send)
         self._count_in_flight(address, 1)
         try:
             await self._respond(exchange, scope, receive, address)
@@ -226,16 +228,17 @@ class RequestMiddleware:
             self._record(exchange, scope)
 
     def _count_in_flight(self, address: str, n: int) -> None:
-        self.metrics.requests_in_flight += n
-        self._all_in_flight = self._seat.all_in_flight(self.metrics.requests_in_flight)
-        self._by_address.add(address, n)
+        self.metrics.count_in_flight(n)
+        self._by_address[address] += n
+        if not self._by_address[address]:
+            del self._by_address[address]
 
     def _check_load(self, address: str) -> None:
         """Raise if too many requests are in flight, in total or from one address."""
         limits = self._limits
-        if self._by_address.total(address) > limits.requests_per_address:
+        if self._by_address[address] > limits.requests_per_address:
             raise too_many_error(f"{limits.requests_per_address} requests in flight")
-        if self._all_in_flight > limits.requests and not self._make_place():
+        if self.metrics.requests_in_flight > limits.requests and not self._make_place():
             raise busy_error(f"{limits.requests} requests in flight")
 
     async def _respond(self, exchange: _ResponseRecorder, scope: Scope, receive: Receive, address: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -202,14 +202,12 @@ class _State(Collector):
     def __init__(self, started: float, pids: Callable[[], Sequence[int]]) -> None:
         self._started, self._pids = started, pids
         self.items: Mapping[str, int] = {}
-        self.in_flight = 0
 
     def collect(self) -> Iterable[Metric]:
         items = GaugeMetricFamily("modalhash_items", "Items in the engine.", labels=["modality"])
         for modality, n in self.items.items():
             items.add_metric([modality], n)
         yield items
-        yield GaugeMetricFamily("modalhash_requests_under_way", "Requests in flight.", value=self.in_flight)
         uptime = time.monotonic() - self._started
         yield GaugeMetricFamily("modalhash_uptime_seconds", "Time since the service started.", value=uptime)
         yield from self._processes()
@@ -235,8 +233,6 @@ class Metrics:
         When the service started, by :func:`time.monotonic`.
     pids : callable, optional
         Returns the process ids of the service.
-    all_in_flight : callable, optional
-        Takes the number of requests in flight in this process, and returns that of the service.
     folder : Path, optional
         Folder shared by several workers; the client library's environment variable must be set before its import.
     """
@@ -246,14 +242,16 @@ class Metrics:
         *,
         started: float | None = None,
         pids: Callable[[], Sequence[int]] = lambda: [os.getpid()],
-        all_in_flight: Callable[[int], int] = lambda own: own,
         folder: Path | None = None,
     ) -> None:
         self.registry = _Registry()
         self.requests_in_flight = 0
         """Requests in flight in this process; changed only by the event loop's thread."""
-        self._all_in_flight, self._folder = all_in_flight, folder
+        self._folder = folder
         self._state = _State(time.monotonic() if started is None else started, pids)
+        self._in_flight = Gauge(
+            "modalhash_requests_under_way", "Requests in flight.", registry=self.registry, multiprocess_mode="livesum"
+        )
         self._requests = Counter(
             "modalhash_requests_total",
             "Requests that were answered.",
@@ -287,6 +285,10 @@ class Metrics:
             child = self._children[metric, *values] = metric.labels(*values)
         return child
 
+    def count_in_flight(self, n: int) -> None:
+        self.requests_in_flight += n
+        self._in_flight.set(self.requests_in_flight)
+
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         self._labelled(self._requests, route, method, status).inc()
         self._labelled(self._seconds, route).observe(seconds)
@@ -301,7 +303,6 @@ class Metrics:
     def text(self, items: Mapping[str, int]) -> bytes:
         """Return all metrics in Prometheus's text format, with the number of items by modality."""
         self._state.items = items
-        self._state.in_flight = self._all_in_flight(self.requests_in_flight)
         counted = self.registry
         if self._folder is not None:
             counted = _Registry()

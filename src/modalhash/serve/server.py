@@ -31,9 +31,6 @@ times that for the search threads."""
 BLAS_THREADS = 1
 """Matrix products of a few queries are small. More threads are not faster and take twice the processor time, because
 idle BLAS threads spin."""
-ACCEPT_RETRY_SECONDS = 1.0
-ACCEPT_WAIT_SECONDS = 0.002
-"""Time for which a worker leaves a new connection to a worker that has fewer."""
 RETIRE = "retire"
 """Message to a worker that was replaced."""
 RETIRE_POLL_SECONDS = 0.05
@@ -68,68 +65,6 @@ def page_url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-class Acceptor:
-    """Accept connections from a shared socket, one per iteration of the event loop.
-
-    asyncio's server accepts all pending connections, so one worker could get all of them. Here a worker that has more
-    connections than another waits a moment, because connections stay at their worker and share its time.
-    """
-
-    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], seat: ProcessState) -> None:
-        self._sock, self._make_protocol, self._seat = sock, make_protocol, seat
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[object]] = set()
-        self._is_closed = self._has_waited = False
-        sock.setblocking(False)
-        self._listen()
-
-    def is_serving(self) -> bool:
-        return not self._is_closed
-
-    def close(self) -> None:
-        """Stop accepting connections."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._loop.remove_reader(self._sock.fileno())
-
-    async def wait_closed(self) -> None:
-        """Wait until accepted connections are set up."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _listen(self) -> None:
-        if not self._is_closed:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        if not self._has_waited and self._seat.has_more_connections(len(self._tasks)):
-            self._has_waited = True
-            self._listen_later(ACCEPT_WAIT_SECONDS)
-            return
-        self._has_waited = False
-        try:
-            connection, _ = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker accepted it, or it closed
-            return
-        except OSError:  # too many open files; retry later so that the loop does not spin
-            self._listen_later(ACCEPT_RETRY_SECONDS)
-            return
-        connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task: asyncio.Task[object] = self._loop.create_task(self._set_up(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _listen_later(self, seconds: float) -> None:
-        self._loop.remove_reader(self._sock.fileno())
-        self._loop.call_later(seconds, self._listen)
-
-    async def _set_up(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the client has disconnected
-            await self._loop.connect_accepted_socket(self._make_protocol, connection)
-
-
 class Server(uvicorn.Server):
     """uvicorn's server, which calls ``on_ready`` when it listens and exits normally at a signal."""
 
@@ -137,31 +72,17 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         on_ready: Callable[[], None],
-        seat: ProcessState,
         control: Connection | None = None,
     ) -> None:
         super().__init__(config)
-        self._on_ready, self._seat, self._control = on_ready, seat, control
+        self._on_ready, self._control = on_ready, control
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._control is None:
-            await super().startup(sockets)
-        else:
-            await super().startup([])
-            self.servers = [Acceptor(sock, self._make_protocol, self._seat) for sock in sockets or ()]  # type: ignore[misc]
+        await super().startup(sockets)
+        if self._control is not None:
             asyncio.get_running_loop().add_reader(self._control.fileno(), self._on_control, self._control)
         if self.started:
             self._on_ready()
-
-    def _make_protocol(self) -> asyncio.Protocol:
-        protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-            _loop=asyncio.get_running_loop(),
-        )
-        assert isinstance(protocol, asyncio.Protocol)
-        return protocol
 
     def _on_control(self, control: Connection) -> None:
         """Handle a message of the supervisor; exit if the supervisor is gone."""
@@ -214,7 +135,6 @@ def make_server(
     control: Connection | None = None,
 ) -> Server:
     """Return a server that is warmed up and ready to run."""
-    seat = seat or ProcessState()
     app = make_app(engine, settings, seat=seat)
     app.state.service.warm_up()
     logger = logging.getLogger("uvicorn.error")
@@ -222,7 +142,7 @@ def make_server(
     logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
-        http=TimedProtocol.for_settings(settings, seat),
+        http=TimedProtocol.for_settings(settings),
         timeout_graceful_shutdown=int(settings.limits.request_seconds),
         ws="none",
         lifespan="on",
@@ -231,7 +151,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,
     )
-    return Server(config, on_ready, seat, control)
+    return Server(config, on_ready, control)
 
 
 def run(

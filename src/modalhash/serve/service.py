@@ -31,7 +31,7 @@ from modalhash.serve.limits import MAX_LABELS, MAX_TEXT_LENGTH, Limits, Settings
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
 from modalhash.serve.searcher import Searcher
-from modalhash.serve.worker_state import AddressCounter, LocalCounter, ProcessState
+from modalhash.serve.worker_state import ProcessState
 from modalhash.store import StoreError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -46,9 +46,8 @@ SLOW_SECONDS = 1.0
 class BodyBudget:
     """Count uploads in progress by address, and the bytes of all bodies in memory."""
 
-    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._tally = LocalCounter() if tally is None else tally
         self.used = 0
         self._arriving: dict[str, set[BodyReader]] = {}
 
@@ -70,11 +69,9 @@ class BodyBudget:
     def arriving(self, reader: BodyReader) -> Iterator[None]:
         """Count an upload while it is in progress; raise if its address has too many and none is slow."""
         own = self._arriving.get(reader.address, set())
-        n_arriving = self._tally.total(reader.address)
-        if n_arriving >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
-            raise too_many_error(f"{n_arriving} uploads in progress")
+        if len(own) >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
+            raise too_many_error(f"{len(own)} uploads in progress")
         self._arriving.setdefault(reader.address, set()).add(reader)
-        self._tally.add(reader.address, 1)
         try:
             yield
         finally:
@@ -84,7 +81,6 @@ class BodyBudget:
         own = self._arriving.get(reader.address, set())
         if reader in own:
             own.remove(reader)
-            self._tally.add(reader.address, -1)
         if not own:
             self._arriving.pop(reader.address, None)
 
@@ -256,13 +252,12 @@ class Service:
         self.metrics = Metrics(
             started=self.seat.started,
             pids=self.seat.pids,
-            all_in_flight=self.seat.all_in_flight,
             folder=self.seat.metrics_folder,
         )
         self.audit = AuditLog.of_engine(engine.path)
         if settings.writable:
             self.audit.check()  # changes need a writable audit log; fail at the start
-        self.body_budget = BodyBudget(self.limits, self.seat.tally("bodies"))
+        self.body_budget = BodyBudget(self.limits)
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._follow_after = 0.0
@@ -327,7 +322,7 @@ class Service:
         That change may be acknowledged, so every later search must see it.
         """
         engine = self._served.engine
-        return self.seat.is_changed_elsewhere(engine.generation) and engine.replaced
+        return engine.replaced and self.seat.is_changed_elsewhere(engine.generation)
 
     async def wait_for_replacement(self) -> None:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,6 @@ from modalhash.serve.auth import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.limits import Limits, Settings
-from modalhash.serve.worker_state import ProcessState
 
 LINGER_SECONDS = 2.0
 """Time for a refused client to read the response before the connection is closed."""
@@ -46,11 +45,11 @@ class TimedProtocol(HttpToolsProtocol):
     """Whether further input is ignored."""
 
     @classmethod
-    def for_settings(cls, settings: Settings, seat: ProcessState) -> type[TimedProtocol]:
+    def for_settings(cls, settings: Settings) -> type[TimedProtocol]:
         """Return the protocol class of one service; its connections share limits and a table."""
         members = {
             "limits": settings.limits,
-            "table": ConnectionTable(settings.limits, seat.tally("connections")),
+            "table": ConnectionTable(settings.limits),
             "trusted": TrustedProxies(settings.trusted_proxies),
         }
         return type("Protocol", (cls,), members)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import secrets
 import signal
 import socket
 import tempfile
@@ -19,19 +18,33 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from math import ceil
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from modalhash.engine import Engine
 from modalhash.serve.limits import Limits, Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging
 from modalhash.serve.server import RETIRE, run
-from modalhash.serve.worker_state import SharedCounters, WorkerArguments, WorkerState
+from modalhash.serve.worker_state import ProcessState
 
 OpenEngine = Callable[[], Engine]
 """Opens the engine in a worker; must be picklable."""
+SHARED_LIMITS = (
+    "all_bytes",
+    "thumbnails",
+    "requests",
+    "requests_per_address",
+    "connections",
+    "connections_per_address",
+    "bodies_per_address",
+    "wrong_tokens",
+)
+"""Limits of which each worker gets its share."""
 READY, FAILED = "ready", "failed"
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0
@@ -63,7 +76,7 @@ def run_workers(
     open_engine : callable
         Opens the engine in a worker.
     settings : Settings
-        Settings of the service. Limits apply to the service, not to a worker.
+        Settings of the service. A worker gets its share of the limits.
     sock : socket
         Listening socket, see :func:`~modalhash.serve.bind`.
     on_ready : callable
@@ -74,14 +87,14 @@ def run_workers(
 
 
 def _work(
-    open_engine: OpenEngine, settings: Settings, sock: socket.socket, place: WorkerArguments, control: Connection
+    open_engine: OpenEngine, settings: Settings, sock: socket.socket, seat: ProcessState, control: Connection
 ) -> None:
     with suppress(OSError):  # the terminal's signals go to the supervisor, which forwards them
         os.setpgrp()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        seat = WorkerState(place)
+        seat.enter()
         engine = open_engine()
     except Exception as error:
         control.send((FAILED, " ".join(str(error).split()) or type(error).__name__))
@@ -91,12 +104,10 @@ def _work(
 
 
 def share_limits(limits: Limits, n_workers: int) -> Limits:
-    """Return the limits of one worker: memory is divided, everything else is counted together."""
-    return replace(
-        limits,
-        all_bytes=max(limits.all_bytes // n_workers, limits.bytes + limits.json_bytes),
-        thumbnails=limits.thumbnails // n_workers,
-    )
+    """Return the limits of one worker: its share of all that is counted."""
+    shares = {name: ceil(getattr(limits, name) / n_workers) for name in SHARED_LIMITS}
+    shares["all_bytes"] = max(shares["all_bytes"], limits.bytes + limits.json_bytes)
+    return replace(limits, **shares)
 
 
 @dataclass(eq=False)
@@ -106,7 +117,6 @@ class _WorkerProcess:
     process: BaseProcess
     control: Connection
     slot: int
-    row: int
     is_ready: bool = False
     is_leaving: bool = False
     successor_of: _WorkerProcess | None = None
@@ -130,11 +140,8 @@ class Supervisor:
         self._context = multiprocessing.get_context("spawn")
         self._metrics_folder = folder / "metrics"
         self._metrics_folder.mkdir()
-        self._board_path = folder / "board"
-        # each worker may overlap with its successor
-        self._board = SharedCounters.create(self._board_path, 2 * n_workers)
-        self._free_rows = set(range(2 * n_workers))
-        self._key, self._started = secrets.token_bytes(32), time.monotonic()
+        self._seat = ProcessState(folder=folder)
+        """State of the next worker."""
         self._workers: list[_WorkerProcess] = []
         self._to_replace: deque[int] = deque()
         self._retries: dict[int, float] = {}
@@ -183,16 +190,14 @@ class Supervisor:
         return None if moment == float("inf") else max(0.0, moment - time.monotonic())
 
     def _start(self, slot: int, successor_of: _WorkerProcess | None = None) -> None:
-        row = min(self._free_rows)
-        self._free_rows.remove(row)
-        place = WorkerArguments(self._board_path, row, self._key, self._started, self._metrics_folder)
         control, their_end = self._context.Pipe()
-        arguments = (self._open_engine, self._settings, self._sock, place, their_end)
+        arguments = (self._open_engine, self._settings, self._sock, self._seat, their_end)
         process = self._context.Process(target=_work, args=arguments, name=f"worker {slot + 1}")
         with _environment(METRICS_VARIABLE, str(self._metrics_folder)):
             process.start()
         their_end.close()
-        self._workers.append(_WorkerProcess(process, control, slot, row, successor_of=successor_of))
+        self._seat = replace(self._seat, worker=self._seat.worker + 1)
+        self._workers.append(_WorkerProcess(process, control, slot, successor_of=successor_of))
 
     def _on_message(self, worker: _WorkerProcess) -> None:
         try:
@@ -228,8 +233,9 @@ class Supervisor:
         worker.process.join()
         worker.control.close()
         self._workers.remove(worker)
-        self._board.clear(worker.row)
-        self._free_rows.add(worker.row)
+        if (pid := worker.process.pid) is not None:
+            self._seat.leave(pid)
+            mark_process_dead(pid, str(self._metrics_folder))  # type: ignore[no-untyped-call]
         if self._is_stopping:
             return
         if worker.is_leaving:
