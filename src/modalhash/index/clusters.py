@@ -65,7 +65,7 @@ class ShellTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, *, n_threads: int | None = None) -> None:
-        from modalhash.index.kernels.lookup_tables import assign, fill_shells
+        from modalhash.index.kernels.shells import assign, fill_shells
 
         self.source, self._n_bits = source, n_bits
         codes = to_rows(source.words, source.n)
@@ -115,7 +115,7 @@ class ShellTables:
         budget : int, optional
             Codes that a query may be compared with before it needs a scan, by default an eighth of all.
         """
-        from modalhash.index.kernels.lookup_tables import nearest_in_shells
+        from modalhash.index.kernels.shells import nearest_in_shells
 
         hits, offsets, left_out = nearest_in_shells(
             queries,
@@ -135,7 +135,7 @@ class ShellTables:
 
 def _learn_centres(codes: Array, n: int) -> Array:
     """Return ``n`` centres (words, n), each the majority of the sampled codes nearest to it."""
-    from modalhash.index.kernels.lookup_tables import assign
+    from modalhash.index.kernels.shells import assign
 
     rng = np.random.default_rng(0)
     sample = codes[np.sort(rng.choice(len(codes), min(len(codes), SAMPLED_PER_CLUSTER * n), replace=False))]

@@ -41,10 +41,8 @@ class TableView(NamedTuple, Generic[Tables]):
     """One state of a group."""
 
     tables: Tables
-    stale_ids: Array
-    """Ids in the tables that were removed or replaced, ascending."""
     stale_rows: Array
-    """Rows of ``stale_ids``."""
+    """Rows of the tables that were removed or replaced, ascending."""
     added: PackedRows
     """Rows added since the build."""
     current: PackedRows
@@ -77,7 +75,7 @@ class ChangingTables(Generic[Tables]):
             ids = np.unique(np.concatenate([np.empty(0, np.int64), *self._changed]))
             rows, present = find_sorted(self.tables.source.ids[: self.tables.source.n], ids)
             self._changed = [ids]
-            self._view = TableView(self.tables, ids[present], rows[present], current.select(ids), current)
+            self._view = TableView(self.tables, rows[present], current.select(ids), current)
         return self._view
 
 
