@@ -16,7 +16,7 @@ from modalhash.index import (
     HammingIndex,
     clusters,
     layout as _layout,
-    rebuild as _changing_tables,
+    rebuild,
 )
 
 N = 6000
@@ -109,11 +109,11 @@ class Pair:
 @pytest.fixture
 def pair(monkeypatch, rng):
     """Two indexes of 6,000 items, of which one has tables; 400 changes are much."""
-    monkeypatch.setattr(_changing_tables, "MIN_CHANGES_FOR_REBUILD", 100)
+    monkeypatch.setattr(rebuild, "MIN_CHANGES_FOR_REBUILD", 100)
     monkeypatch.setattr(clusters, "MIN_ROWS", N)
     monkeypatch.setattr(clusters.ShellTables, "pays", True)
-    gate = Gate(clusters.ShellTables)
-    monkeypatch.setattr(clusters, "ShellTables", gate)
+    gate = Gate(rebuild.ShellTables)
+    monkeypatch.setattr(rebuild, "ShellTables", gate)
     pair = Pair(gate, rng)
     pair.add(np.arange(N) * 2)
     assert pair.build() > 0
@@ -297,13 +297,13 @@ def test_a_process_ends_while_tables_are_built():
     script = """
 import threading
 import numpy as np
-from modalhash.index import HammingIndex, clusters
+from modalhash.index import HammingIndex, clusters, rebuild
 
 began = threading.Event()
 clusters.MIN_ROWS = 1
 index = HammingIndex(64)
 index.build_clusters()
-clusters.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
+rebuild.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
 index.add([1], np.zeros((1, 8), np.uint8))
 assert index.search(np.zeros((1, 8), np.uint8), k=1).ids.tolist() == [[1]]
 assert began.wait(60)
