@@ -100,11 +100,11 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "index": [
         "interface kernels kernels.dots",
         "layout sharded",
-        "kernels.bitsliced kernels.hit_lists kernels.lookup_tables kernels.numpy_search",
+        "kernels.bitsliced kernels.hit_lists kernels.numpy_search kernels.shells",
         "kernels.scans vectors",
         "kernels.compiled scan",
+        "clusters",
         "rebuild",
-        "clusters radius",
         "hamming",
         "snapshot",
     ],

@@ -44,7 +44,6 @@ SCRIPTS = (
     Script("search_speed", 240, 40),
     Script("search_speed", 140, 0, ("--avx2",)),
     Script("learned_speed", 0, 40),
-    Script("radius_speed", 40, 0),
     Script("image_encoder_speed", 35, 35),
     Script("transform_speed", 70, 30, ("--repeat", "3")),
     Script("evaluation_speed", 100, 30),

@@ -30,7 +30,6 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "search_speed_avx2": "Exact search without AVX-512",
     "learned_speed": "Exact search among codes that many items share",
     "growth_faiss": "Growth with the number of codes",
-    "radius_speed": "Search within a radius",
     "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",
     "start_speed": "Start of a large engine",

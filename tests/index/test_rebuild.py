@@ -16,8 +16,7 @@ from modalhash.index import (
     HammingIndex,
     clusters,
     layout as _layout,
-    radius as multi_index,
-    rebuild as _changing_tables,
+    rebuild,
 )
 
 N = 6000
@@ -59,9 +58,9 @@ class Gate:
 class Pair:
     """Two indexes with the same items: a scan says what the one with tables should find."""
 
-    def __init__(self, kind, gate, rng):
+    def __init__(self, gate, rng):
         self.plain, self.fast, self.gate = HammingIndex(64), HammingIndex(64), gate
-        self._kind, self._rng = kind, rng
+        self._rng = rng
         self._centres = rng.random((100, 64)) < 0.5
         self._seen = np.zeros((1, 8), np.uint8)
 
@@ -78,22 +77,20 @@ class Pair:
             index.remove(ids)
 
     def build(self):
-        return self.fast.build_clusters() if self._kind == "clusters" else self.fast.build_radius(2)
+        return self.fast.build_clusters()
 
     def drop(self):
-        return self.fast.build_clusters(drop=True) if self._kind == "clusters" else self.fast.build_radius(None)
+        return self.fast.build_clusters(drop=True)
 
     @property
     def tables(self):
         """By group, those that searches use."""
-        owner = self.fast._clusters if self._kind == "clusters" else self.fast._multi_index
-        return {group: built.tables for group, built in owner._tables.items()}
+        return {group: built.tables for group, built in self.fast._clusters._tables.items()}
 
     def search(self):
         """Search both for codes that are there or were, the first and the last ones among them; compare."""
         queries = np.concatenate([self._seen[:9], self._seen[9:-120:97], self._seen[-120:]])
-        how = {"k": 20} if self._kind == "clusters" else {"radius": 2}
-        same(self.plain.search(queries, **how), self.fast.search(queries, **how))
+        same(self.plain.search(queries, k=20), self.fast.search(queries, k=20))
 
     def finish(self):
         finish_builds(self.fast)
@@ -109,16 +106,15 @@ class Pair:
         self.gate.wait_for_a_build()
 
 
-@pytest.fixture(params=["clusters", "radius"])
-def pair(request, monkeypatch, rng):
+@pytest.fixture
+def pair(monkeypatch, rng):
     """Two indexes of 6,000 items, of which one has tables; 400 changes are much."""
-    monkeypatch.setattr(_changing_tables, "MIN_CHANGES_FOR_REBUILD", 100)
+    monkeypatch.setattr(rebuild, "MIN_CHANGES_FOR_REBUILD", 100)
     monkeypatch.setattr(clusters, "MIN_ROWS", N)
     monkeypatch.setattr(clusters.ShellTables, "pays", True)
-    module, name = (clusters, "ShellTables") if request.param == "clusters" else (multi_index, "SubstringTables")
-    gate = Gate(getattr(module, name))
-    monkeypatch.setattr(module, name, gate)
-    pair = Pair(request.param, gate, rng)
+    gate = Gate(rebuild.ShellTables)
+    monkeypatch.setattr(rebuild, "ShellTables", gate)
+    pair = Pair(gate, rng)
     pair.add(np.arange(N) * 2)
     assert pair.build() > 0
     yield pair
@@ -180,7 +176,6 @@ def test_more_changes_during_a_build_than_it_takes_start_another(pair):
 def test_a_group_that_shrinks_is_scanned(pair, monkeypatch):
     """Also if it does so during a build, whose result is then not used."""
     monkeypatch.setattr(type(pair.fast._clusters), "_worthwhile", lambda self, n: n >= N)
-    monkeypatch.setattr(type(pair.fast._multi_index), "_worthwhile", lambda self, n: n >= N)
     pair.add(np.arange(400) + 2 * N)
     pair.start_a_build()
     pair.remove(np.arange(500) * 2)
@@ -283,18 +278,6 @@ def test_groups_are_built_one_after_the_other(pair):
     assert pair.gate.n_made == 3
 
 
-def test_clusters_and_radius_tables_are_built_one_after_the_other(pair):
-    pair.fast.build_clusters()
-    pair.fast.build_radius(2)
-    pair.add(np.arange(400) + 2 * N)
-    pair.start_a_build()
-    builds = [pair.fast._clusters, pair.fast._multi_index]
-    query = pair.plain.dump()[1][:1]
-    same(pair.plain.search(query, k=5), pair.fast.search(query, k=5))
-    same(pair.plain.search(query, radius=3), pair.fast.search(query, radius=3))
-    assert [tables._pending is None for tables in builds].count(True) == 1
-
-
 def test_without_a_thread_to_be_had_searches_use_the_old_tables(pair, monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
@@ -314,13 +297,13 @@ def test_a_process_ends_while_tables_are_built():
     script = """
 import threading
 import numpy as np
-from modalhash.index import HammingIndex, clusters
+from modalhash.index import HammingIndex, clusters, rebuild
 
 began = threading.Event()
 clusters.MIN_ROWS = 1
 index = HammingIndex(64)
 index.build_clusters()
-clusters.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
+rebuild.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
 index.add([1], np.zeros((1, 8), np.uint8))
 assert index.search(np.zeros((1, 8), np.uint8), k=1).ids.tolist() == [[1]]
 assert began.wait(60)

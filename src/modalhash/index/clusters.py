@@ -21,18 +21,13 @@ for nearest neighbor search. ACM Transactions on Database Systems 30(2), 2005.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import repeat
 from math import isqrt
 
 import numpy as np
 
-from modalhash.core.parallel import numba_threads, pool_map
+from modalhash.core.parallel import pool_map
 from modalhash.core.typing import Array
-from modalhash.index.interface import RadiusPart, for_all_queries
-from modalhash.index.layout import CHUNK, GroupRows, PackedRows, decode_hits, to_rows, word_type
-from modalhash.index.rebuild import GroupTables, TableView
-from modalhash.index.scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
+from modalhash.index.layout import CHUNK, PackedRows, decode_hits, to_rows, word_type
 
 MIN_ROWS = 2**18  # codes below which a scan is as fast
 MAX_CLUSTERS = 2048  # or twice the square root of the number of codes if that is less
@@ -41,8 +36,6 @@ MAJORITY_STEPS = 3
 ASSIGNED_AT_ONCE = 2**16  # codes per task
 SCANNED_SHARE = 8  # a query may be compared with 1 / SCANNED_SHARE of the codes before it falls back to a scan
 TRIED_QUERIES, TRIED_K = 64, 100  # searches that measure whether clusters are faster
-TILE = 16  # queries per task
-MIN_TILES_FOR_THREADS = 4
 NOTHING = np.empty(0, np.int64)
 
 
@@ -65,7 +58,7 @@ class ShellTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, *, n_threads: int | None = None) -> None:
-        from modalhash.index.kernels.lookup_tables import assign, fill_shells
+        from modalhash.index.kernels.shells import assign, fill_shells
 
         self.source, self._n_bits = source, n_bits
         codes = to_rows(source.words, source.n)
@@ -115,7 +108,7 @@ class ShellTables:
         budget : int, optional
             Codes that a query may be compared with before it needs a scan, by default an eighth of all.
         """
-        from modalhash.index.kernels.lookup_tables import nearest_in_shells
+        from modalhash.index.kernels.shells import nearest_in_shells
 
         hits, offsets, left_out = nearest_in_shells(
             queries,
@@ -135,7 +128,7 @@ class ShellTables:
 
 def _learn_centres(codes: Array, n: int) -> Array:
     """Return ``n`` centres (words, n), each the majority of the sampled codes nearest to it."""
-    from modalhash.index.kernels.lookup_tables import assign
+    from modalhash.index.kernels.shells import assign
 
     rng = np.random.default_rng(0)
     sample = codes[np.sort(rng.choice(len(codes), min(len(codes), SAMPLED_PER_CLUSTER * n), replace=False))]
@@ -150,61 +143,3 @@ def _learn_centres(codes: Array, n: int) -> Array:
         ones = np.add.reduceat(ascending, (np.cumsum(sizes) - sizes)[filled], axis=0, dtype=np.int64)
         centres[:, filled] = np.packbits(2 * ones > sizes[filled, None], axis=1).view(codes.dtype).T
     return centres
-
-
-class ClusterIndex(GroupTables[ShellTables]):
-    """Clusters per group of an index, and searches that use them where they are faster than a scan.
-
-    The index holds its lock around every method except :meth:`search`, which works on views that never change.
-    """
-
-    def build(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> int:
-        """Build the clusters of all groups in which they are faster than a scan; return their size in bytes."""
-        return self._build_all(groups, n_threads=n_threads)
-
-    def search(
-        self,
-        queries: Array,
-        views: list[TableView[ShellTables] | AnyTable],
-        k: int,
-        max_hits: int,
-        *,
-        n_threads: int | None = None,
-    ) -> list[RadiusPart]:
-        """Return the k nearest of each query and all ties with the k-th, up to ``max_hits``, in several parts."""
-
-        def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
-            return scan_with_ties(queries, tables, k, max_hits, self._n_bits, n_threads=n_threads)
-
-        if not len(queries):
-            return []
-        scanned = [view for view in views if not isinstance(view, TableView) and view.n]
-        parts = scan(queries, scanned) if scanned else []
-        for view in views:
-            if not isinstance(view, TableView):
-                continue
-            part, left_out = _look_up(queries, view, k, max_hits, n_threads)
-            parts.append(part)
-            for chosen, table in ((left_out, view.current), (~left_out, view.added)):
-                if table.n and chosen.any():
-                    parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
-        return parts
-
-    def _worthwhile(self, n: int) -> bool:
-        return worth_trying(n, self._n_bits)
-
-    def _make(self, source: PackedRows, *, n_threads: int | None) -> ShellTables | None:
-        tables = ShellTables(source, self._n_bits, n_threads=n_threads)
-        return tables if tables.pays else None
-
-
-def _look_up(
-    queries: Array, view: TableView[ShellTables], k: int, max_hits: int, n_threads: int | None
-) -> tuple[RadiusPart, Array]:
-    """Return the hits from clusters, and which queries need a scan."""
-    tables = view.tables
-    tiles = tiles_of(queries, TILE)
-    n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
-    results = pool_map(tables.search, tiles, repeat(k), repeat(max_hits), repeat(view.stale_rows), n_threads=n_threads)
-    hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
-    return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])

@@ -11,7 +11,6 @@ import numpy as np
 from modalhash.core.codes import check_codes, n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
-from modalhash.index.clusters import ClusterIndex
 from modalhash.index.interface import (
     PADDING,
     Hits,
@@ -24,8 +23,7 @@ from modalhash.index.interface import (
     padded_hits,
 )
 from modalhash.index.layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
-from modalhash.index.radius import MultiIndex
-from modalhash.index.rebuild import BackgroundBuilder
+from modalhash.index.rebuild import BackgroundBuilder, ClusterIndex
 from modalhash.index.scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 
 
@@ -61,7 +59,6 @@ class HammingIndex:
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
         self._builder = BackgroundBuilder(self._lock)
-        self._multi_index = MultiIndex(self.n_bits, self._builder)
         self._clusters = ClusterIndex(self.n_bits, self._builder)
 
     def __len__(self) -> int:
@@ -82,7 +79,7 @@ class HammingIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of ids and codes, without the tables of :meth:`build_clusters` and :meth:`build_radius`."""
+        """Bytes of ids and codes, without the tables of :meth:`build_clusters`."""
         with self._lock:
             return sum(rows.nbytes for rows in self._groups.values())
 
@@ -132,7 +129,7 @@ class HammingIndex:
                     self._groups[number] = GroupRows(rows.shape[1], word_type(self.n_bits), compiled=self.compiled)
                 members = groups == number if len(present) > 1 else slice(None)
                 self._groups[number].add(numbers[members], rows[members])
-                self._record_changes(number, numbers[members])
+                self._clusters.record_changes(number, numbers[members])
 
     def remove(self, ids: Any, *, missing: str = "error") -> int:
         """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
@@ -147,38 +144,9 @@ class HammingIndex:
             n_removed = 0
             for group, rows in self._groups.items():
                 removed = rows.remove(numbers)
-                self._record_changes(group, numbers[removed])
+                self._clusters.record_changes(group, numbers[removed])
                 n_removed += int(np.count_nonzero(removed))
             return n_removed
-
-    def build_radius(self, radius: int | None = 2) -> int:
-        """Build hash tables for exact searches within a small radius without a scan.
-
-        Parameters
-        ----------
-        radius : int or None
-            The radius to optimize for; other small radii gain too. None drops the tables.
-
-        Returns
-        -------
-        int
-            Additional bytes: for codes of 64 bits and radius 2, 12 per item and up to 50 million for the starts of
-            buckets. 0 if a scan is faster in every group.
-
-        Notes
-        -----
-        This is multi-index hashing (:mod:`modalhash.index.radius`): codes within the radius share at least one of a few
-        substrings, exactly or nearly, so only items that do are compared. If these are more than a 256th of the group,
-        the query falls back to a scan. Additions and removals are respected; once a 32nd of a group has changed, a
-        radius search starts to rebuild its tables in a thread. Until they are ready, searches use the old ones, and
-        both take memory.
-        """
-        radius = None if radius is None else min(check_int(radius, "radius", at_least=0), self.n_bits)
-        with self._lock:
-            if radius is None:
-                self._multi_index.drop()
-                return 0
-            return self._multi_index.build(self._groups, radius)
 
     def build_clusters(self, *, drop: bool = False) -> int:
         """Assign codes to clusters, so that exact searches for the k nearest need no scan.
@@ -286,13 +254,8 @@ class HammingIndex:
             nearest = scan_nearest(queries, tables, k, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
             return merge_nearest(nearest, len(queries), k)
         radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
-        if not self._multi_index.is_built or ids is not None:
-            tables = self._tables(ids, group)
-            parts = scan_within(queries, tables, radius, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
-        else:
-            with self._lock:
-                views = self._multi_index.views(self._chosen(group))
-            parts = self._multi_index.search(queries, views, radius, n_threads=self.n_threads)
+        tables = self._tables(ids, group)
+        parts = scan_within(queries, tables, radius, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
         return merge_within(parts, len(queries))
 
     def shortlist(
@@ -349,10 +312,6 @@ class HammingIndex:
         for table in self._tables(None, group):
             write_distances(query, table, numbers, distances, compiled=self.compiled)
         return distances
-
-    def _record_changes(self, group: int, ids: Array) -> None:
-        self._multi_index.record_changes(group, ids)
-        self._clusters.record_changes(group, ids)
 
     def _in_clusters(
         self, queries: Array, k: int, max_hits: int, group: int | Collection[int] | None

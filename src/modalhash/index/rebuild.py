@@ -1,4 +1,4 @@
-"""Tables for each group of an index, rebuilt in a background thread when much of a group has changed.
+"""Clusters for each group of an index, rebuilt in a background thread when much of a group has changed.
 
 A build reads rows that never change (:mod:`modalhash.index.layout`). Until the new tables are ready, searches use the
 old ones, or a scan. Concurrent changes are recorded for both, so that every search returns what a scan returns.
@@ -9,55 +9,45 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
+from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
+from modalhash.index.clusters import ShellTables, worth_trying
+from modalhash.index.interface import RadiusPart, for_all_queries
 from modalhash.index.layout import GroupRows, PackedRows, find_sorted
-from modalhash.index.scan import AnyTable
+from modalhash.index.scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 
 REBUILD_SHARE = 32  # tables are rebuilt if more than 1 / REBUILD_SHARE of the rows have changed
 MIN_CHANGES_FOR_REBUILD = 4096  # scanning fewer rows is cheap
+TILE = 16  # queries per task
+MIN_TILES_FOR_THREADS = 4
 
 
-class BuiltTables(Protocol):
-    """Tables of rows that never change."""
-
-    source: PackedRows
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tables, without the rows they were built from."""
-
-
-Tables = TypeVar("Tables", bound=BuiltTables)
-
-
-class TableView(NamedTuple, Generic[Tables]):
+class TableView(NamedTuple):
     """One state of a group."""
 
-    tables: Tables
-    stale_ids: Array
-    """Ids in the tables that were removed or replaced, ascending."""
+    tables: ShellTables
     stale_rows: Array
-    """Rows of ``stale_ids``."""
+    """Rows of the tables that were removed or replaced, ascending."""
     added: PackedRows
     """Rows added since the build."""
     current: PackedRows
 
 
-class ChangingTables(Generic[Tables]):
+class ChangingTables:
     """Tables of an earlier state of a group, and the ids changed since, whose rows are scanned."""
 
-    def __init__(self, tables: Tables, changed: list[Array]) -> None:
+    def __init__(self, tables: ShellTables, changed: list[Array]) -> None:
         self.tables = tables
         self._n_changed = sum(map(len, changed))
         self._changed = changed
-        self._view: TableView[Tables] | None = None
+        self._view: TableView | None = None
 
     @property
     def outdated(self) -> bool:
@@ -71,13 +61,13 @@ class ChangingTables(Generic[Tables]):
         if len(self._changed) > 1000:
             self._changed = [np.concatenate(self._changed)]
 
-    def view(self, current: PackedRows) -> TableView[Tables]:
+    def view(self, current: PackedRows) -> TableView:
         """Return what to search in order to find the rows of ``current``."""
         if self._view is None:
             ids = np.unique(np.concatenate([np.empty(0, np.int64), *self._changed]))
             rows, present = find_sorted(self.tables.source.ids[: self.tables.source.n], ids)
             self._changed = [ids]
-            self._view = TableView(self.tables, ids[present], rows[present], current.select(ids), current)
+            self._view = TableView(self.tables, rows[present], current.select(ids), current)
         return self._view
 
 
@@ -122,32 +112,35 @@ class _Build(NamedTuple):
     """Ids added or removed since its start."""
 
 
-class GroupTables(ABC, Generic[Tables]):
-    """Tables for each group of an index in which they are faster than a scan.
+class ClusterIndex:
+    """Clusters per group of an index, and searches that use them where they are faster than a scan.
 
-    The index holds its lock around every public method except searches, which work on views that never change.
+    The index holds its lock around every method except :meth:`search`, which works on views that never change.
     """
 
     def __init__(self, n_bits: int, builder: BackgroundBuilder) -> None:
         self.is_built = False
         self._n_bits, self._builder = n_bits, builder
-        self._tables: dict[int, ChangingTables[Tables]] = {}
-        self._rows_at_last_dedup: dict[int, int] = {}
+        self._tables: dict[int, ChangingTables] = {}
+        self._rows_at_last_attempt: dict[int, int] = {}
         """Rows, at the last attempt, of groups whose tables were slower than a scan or failed to build."""
         self._pending: _Build | None = None
         """The current build. A cancelled one runs to its end, but its result is not used."""
 
-    @abstractmethod
-    def _worthwhile(self, n: int) -> bool:
-        """Return whether building tables for ``n`` rows can be faster than scanning."""
-
-    @abstractmethod
-    def _make(self, source: PackedRows, *, n_threads: int | None) -> Tables | None:
-        """Return tables of rows, or None if a scan is faster."""
+    def build(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> int:
+        """Build the clusters of all groups in which they are faster than a scan; return their size in bytes."""
+        self._builder.wait()
+        self.drop()  # first, because both might not fit in memory
+        self.is_built = True
+        for group, rows in groups.items():
+            source = rows.tables()[0]
+            if isinstance(source, PackedRows) and self._worthwhile(source.n):
+                self._install(group, source.n, self._make(source, n_threads=n_threads), [])
+        return sum(built.tables.nbytes for built in self._tables.values())
 
     def drop(self) -> None:
         """Drop all tables."""
-        self.is_built, self._tables, self._rows_at_last_dedup, self._pending = False, {}, {}, None
+        self.is_built, self._tables, self._rows_at_last_attempt, self._pending = False, {}, {}, None
 
     def record_changes(self, group: int, ids: Array) -> None:
         """Record ids of a group that were added or removed."""
@@ -158,9 +151,9 @@ class GroupTables(ABC, Generic[Tables]):
         if self._pending is not None and self._pending.group == group:
             self._pending.changed.append(ids)
 
-    def views(self, groups: Mapping[int, GroupRows]) -> list[TableView[Tables] | AnyTable]:
+    def views(self, groups: Mapping[int, GroupRows]) -> list[TableView | AnyTable]:
         """Return what to search for each group, tables or rows to scan; start a build if much has changed."""
-        views: list[TableView[Tables] | AnyTable] = []
+        views: list[TableView | AnyTable] = []
         for group, rows in groups.items():
             current = rows.tables()
             source = current[0]
@@ -175,16 +168,33 @@ class GroupTables(ABC, Generic[Tables]):
             views.append(source if built is None else built.view(source))
         return views
 
-    def _build_all(self, groups: Mapping[int, GroupRows], *, n_threads: int | None = None) -> int:
-        """Build the tables of all groups and return their size in bytes."""
-        self._builder.wait()
-        self.drop()  # first, because both might not fit in memory
-        self.is_built = True
-        for group, rows in groups.items():
-            source = rows.tables()[0]
-            if isinstance(source, PackedRows) and self._worthwhile(source.n):
-                self._install(group, source.n, self._make(source, n_threads=n_threads), [])
-        return sum(built.tables.nbytes for built in self._tables.values())
+    def search(
+        self,
+        queries: Array,
+        views: list[TableView | AnyTable],
+        k: int,
+        max_hits: int,
+        *,
+        n_threads: int | None = None,
+    ) -> list[RadiusPart]:
+        """Return the k nearest of each query and all ties with the k-th, up to ``max_hits``, in several parts."""
+
+        def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
+            return scan_with_ties(queries, tables, k, max_hits, self._n_bits, n_threads=n_threads)
+
+        if not len(queries):
+            return []
+        scanned = [view for view in views if not isinstance(view, TableView) and view.n]
+        parts = scan(queries, scanned) if scanned else []
+        for view in views:
+            if not isinstance(view, TableView):
+                continue
+            part, left_out = _look_up(queries, view, k, max_hits, n_threads)
+            parts.append(part)
+            for chosen, table in ((left_out, view.current), (~left_out, view.added)):
+                if table.n and chosen.any():
+                    parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
+        return parts
 
     def _renew(self, group: int, source: PackedRows) -> None:
         """Start to build new tables of a group, or drop those of a group that is too small.
@@ -194,7 +204,7 @@ class GroupTables(ABC, Generic[Tables]):
         """
         if not self._worthwhile(source.n):
             self._drop_group(group)
-        elif self.is_built and source.n >= 2 * self._rows_at_last_dedup.get(group, 0) and not self._builder.is_busy:
+        elif self.is_built and source.n >= 2 * self._rows_at_last_attempt.get(group, 0) and not self._builder.is_busy:
             self._pending = _Build(group, source, [])
             self._builder.start(partial(self._rebuild, self._pending))
 
@@ -218,16 +228,33 @@ class GroupTables(ABC, Generic[Tables]):
                 stacklevel=2,
             )
 
-    def _install(self, group: int, n: int, tables: Tables | None, changed: list[Array]) -> None:
+    def _install(self, group: int, n: int, tables: ShellTables | None, changed: list[Array]) -> None:
         """Set the tables of a group that had ``n`` rows and has changed since; None for a scan."""
         self._drop_group(group)
         if tables is None:
-            self._rows_at_last_dedup[group] = n
+            self._rows_at_last_attempt[group] = n
         else:
-            self._rows_at_last_dedup.pop(group, None)
+            self._rows_at_last_attempt.pop(group, None)
             self._tables[group] = ChangingTables(tables, changed)
 
     def _drop_group(self, group: int) -> None:
         self._tables.pop(group, None)
         if self._pending is not None and self._pending.group == group:
             self._pending = None
+
+    def _worthwhile(self, n: int) -> bool:
+        return worth_trying(n, self._n_bits)
+
+    def _make(self, source: PackedRows, *, n_threads: int | None) -> ShellTables | None:
+        tables = ShellTables(source, self._n_bits, n_threads=n_threads)
+        return tables if tables.pays else None
+
+
+def _look_up(queries: Array, view: TableView, k: int, max_hits: int, n_threads: int | None) -> tuple[RadiusPart, Array]:
+    """Return the hits from clusters, and which queries need a scan."""
+    tables = view.tables
+    tiles = tiles_of(queries, TILE)
+    n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
+    results = pool_map(tables.search, tiles, repeat(k), repeat(max_hits), repeat(view.stale_rows), n_threads=n_threads)
+    hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
+    return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])

@@ -1,8 +1,8 @@
 """Near-duplicates: items of one modality that are nearly the same, whatever their labels are.
 
 Two items are near if the cosine of their embeddings (:mod:`modalhash.engine.search.refinement`) reaches a threshold and
-the sketches, the signs of the embeddings, differ in few bits. Hash tables of sketches find the candidates
-(:meth:`modalhash.index.HammingIndex.build_radius`). Texts must also share most of their words.
+the sketches, the signs of the embeddings, differ in few bits. A scan of the sketches finds the candidates. Texts must
+also share most of their words.
 
 Groups are greedy in the order of adding: an item that is not in a group starts one, and takes all later items near it.
 So a chain of small changes does not merge half the collection. Groups whose first items are the same photo, mirrored,
@@ -50,9 +50,9 @@ SHARED_WORDS = 0.8
 MAX_COMPARED_TEXTS = 1_000_000
 """Pairs of texts that are compared per group; beyond that, only equal words match."""
 BATCH = 1024
-"""Items that are compared with each other before the hash tables are used."""
+"""Items that are compared with each other before they are searched among all."""
 FIRST_QUERIES, WANTED_CANDIDATES = 16, 2**18
-"""Sketches of the first lookup, and the number of candidates per lookup that later ones aim at."""
+"""Sketches of the first search, and the number of candidates per search that later ones aim at."""
 PAIRS_AT_ONCE, LONG_RUN, RECORDS_AT_ONCE = 2**16, 64, 5000
 _WORD = re.compile(r"\w+")
 ROUNDING = 1e-6
@@ -267,7 +267,6 @@ def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Arra
     sketches = pack_signs(vectors)
     index = HammingIndex(n_bits)
     index.add(np.arange(n), sketches)
-    index.build_radius(radius)
     lengths = np.concatenate(
         [np.linalg.norm(vectors[rows].astype(np.float64), axis=1) for rows in row_slices(n, BATCH)]
     )
@@ -299,7 +298,7 @@ def _firsts(vectors: Array, radius: int, threshold: float) -> Array:
     values = vectors.astype(np.float32)
     signs = np.where(values > 0, np.float32(1), np.float32(-1))
     values /= np.linalg.norm(values, axis=1, keepdims=True)
-    clearly = threshold + ROUNDING  # unclear rows are looked up in the tables
+    clearly = threshold + ROUNDING  # unclear rows are searched
     near = (values @ values.T >= clearly) & (vectors.shape[1] - signs @ signs.T <= 2 * radius)
     first = np.ones(len(vectors), dtype=bool)
     for row in np.flatnonzero(np.tril(near, -1).any(axis=1)).tolist():
