@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from modalhash.core.progress import Callback
 from modalhash.core.typing import Matrix
 from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.data import TableFormat
-from modalhash.engine.bulk.driver import EncodedSource, encode_source
-from modalhash.engine.bulk.inputs import PART_SIZE
-from modalhash.engine.bulk.task import Coder
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector
 from modalhash.engine.items.photos import Reader, reader_of, searching_text
 from modalhash.engine.search.hits import ConfidenceScorer, Hit, search_requests
@@ -46,9 +43,8 @@ from modalhash.engine.search.query import (
     encode_records,
     the_only_argument,
 )
-from modalhash.engine.settings import OptionValues, RetrainOverrides, SearchOptions
+from modalhash.engine.settings import PART_SIZE, OptionValues, RetrainOverrides, SearchOptions
 from modalhash.engine.storage.code_files import engine_identity
-from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import (
     EngineError,
     EngineFiles,
@@ -59,16 +55,19 @@ from modalhash.engine.storage.folder import (
     read_parts,
     recover_engine,
 )
-from modalhash.engine.storage.folder_sync import FolderSync, Synced
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
-from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
-from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
-from modalhash.engine.training.retrain import retrain_engine
-from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
+from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
+
+if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
+    from modalhash.engine.bulk.driver import EncodedSource
+    from modalhash.engine.storage.folder_sync import FolderSync, Synced
+    from modalhash.engine.storage.ingest import Added
+    from modalhash.engine.storage.relabel import Relabelled
+    from modalhash.methods.base import CrossModalHasher
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
@@ -179,7 +178,7 @@ class Engine:
             self.path, trust=trust, read_only=read_only, database=database
         )
         self.config = parts.config
-        self.model = parts.model
+        self._parts, self._hasher = parts, parts.hasher
         self.encoders = parts.encoders
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
@@ -320,6 +319,8 @@ class Engine:
         exif : read the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` from pictures, unless the
             manifest has them
         """
+        from modalhash.engine.training.train import train_engine
+
         problems = ProblemCollector(on_problem, strict=strict)
         text_reader = reader_of(read_text)
         if text_reader is not None and not isinstance(searched_fields, str):
@@ -360,11 +361,21 @@ class Engine:
             return None
         if self.config["labels"] == "none":
             return "this engine learned without labels, so the probability of a shared label is unknown"
-        if not type(self.model).supervised:
+        if not self.method.supervised:
             return (
                 f"{self.config['method']} does not learn from labels, so the probability of a shared label is unknown"
             )
         return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
+
+    @property
+    def model(self) -> CrossModalHasher:
+        """The fitted method; searching and adding do not need it."""
+        return self._parts.model
+
+    @cached_property
+    def method(self) -> Method:
+        """The properties of the method."""
+        return method_info(self.config["method"])
 
     @property
     def n_bits(self) -> int:
@@ -492,6 +503,9 @@ class Engine:
 
         Parquet files that :meth:`encode_to` wrote are added without encoding; files of another engine are refused.
         """
+        from modalhash.engine.storage.feature_cache import FeatureCache
+        from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester
+
         self._check_writable()
         text_reader = reader_of(read_text)
         if text_reader is not None and PICTURE_TEXT not in self.config["searched_fields"]:
@@ -500,7 +514,7 @@ class Engine:
         notes: list[str] = []
         ingester = Ingester(
             self.store,
-            self.model,
+            self._hasher,
             self.encoders,
             self.refinement,
             self._files,
@@ -558,7 +572,10 @@ class Engine:
             this process itself
         part_size : inputs per file, which is one task; a tar is always one file
         """
-        coder = Coder(engine_identity(self.config), self.model, self.encoders, self.refinement)
+        from modalhash.engine.bulk.driver import encode_source
+        from modalhash.engine.bulk.task import Coder
+
+        coder = Coder(engine_identity(self.config), self._hasher, self.encoders, self.refinement)
         return encode_source(
             coder,
             source,
@@ -631,6 +648,8 @@ class Engine:
 
     def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
         """Return an object that compares this engine with a folder of photos, repeatedly if needed."""
+        from modalhash.engine.storage.folder_sync import FolderSync
+
         return FolderSync(self, self._files, self._check_writable, folder, allow_empty=allow_empty, settle=settle)
 
     def relabel(
@@ -656,15 +675,19 @@ class Engine:
         fields : the names of the manifest's fields, e.g. ``{"id": "photo", "labels": "keywords"}``
         strict, workers, callback, on_problem : as for :meth:`train`
         """
+        from modalhash.engine.storage.feature_cache import FeatureCache
+        from modalhash.engine.storage.ingest import ItemCoder
+        from modalhash.engine.storage.relabel import LabelCoder, Relabeller
+
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
         relabeller = Relabeller(
             self.store,
             self.modalities,
             LabelCoder(self.model, self.config["class_names"], self.refinement, self.store),
-            ItemCoder(self.model, self.encoders, self.refinement, problems, workers, FeatureCache(self.path)),
+            ItemCoder(self._hasher, self.encoders, self.refinement, problems, workers, FeatureCache(self.path)),
             self._content_of,
-            follows=type(self.model).supervised and self.config["codes"] == "learned",
+            follows=self.method.supervised and self.config["codes"] == "learned",
             report=problems,
             check_current=self._generation.check,
         )
@@ -709,6 +732,8 @@ class Engine:
         workers, callback : as for :meth:`train`
         on_problem : called for every item that cannot be read; without it, there is a warning
         """
+        from modalhash.engine.training.retrain import retrain_engine
+
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=False)
         settings = RetrainOverrides(n_bits, method, parameters or {}, encoders or {}, labels, codes, download)
@@ -849,7 +874,7 @@ class Engine:
             )
         if name == "id":
             records = self.records(list(map(str, values)), modality)
-            return encode_records(self.model, self.encoders, records, files=self._files, asymmetric=asymmetric)
+            return encode_records(self._hasher, self.encoders, records, files=self._files, asymmetric=asymmetric)
         of = name if name in ("text", "image") and modality is None else modality
         if of is None:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
@@ -860,7 +885,7 @@ class Engine:
             values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
         encode: Callable[..., QueryBatch] = encode_features if name == "features" else encode_contents
         return encode(
-            self.model,
+            self._hasher,
             self.encoders[of],
             of,
             values,

@@ -10,6 +10,9 @@ from typing import Any, TypedDict
 from modalhash.core.validation import check_choice, check_int
 from modalhash.store import KINDS, Comparison, Filter, all_of
 
+PART_SIZE = 2048
+"""Inputs per file of :meth:`modalhash.engine.Engine.encode_to`, except for tars."""
+
 
 class OptionValues(TypedDict, total=False):
     """The options of a search as keyword arguments; see :class:`SearchOptions`."""

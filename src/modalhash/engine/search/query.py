@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from modalhash.engine.items.item import ItemFiles
     from modalhash.engine.search.confidence import Confidence
     from modalhash.engine.search.refinement import Refinement
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
 
 
 MAX_HINTS = 3
@@ -230,7 +230,7 @@ def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def encode_contents(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoder: Encoder,
     modality: str,
     contents: Sequence[Any],
@@ -273,7 +273,7 @@ def check_words(queries: Sequence[Any]) -> None:
 
 
 def encode_features(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoder: Encoder,
     modality: str,
     features: Matrix,
@@ -303,7 +303,7 @@ def encode_features(
 
 
 def encode_records(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoders: Mapping[str, Encoder],
     records: Sequence[Record],
     *,

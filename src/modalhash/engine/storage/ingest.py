@@ -27,7 +27,7 @@ from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullEr
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.engine.search.refinement import Refinement
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
     from modalhash.store import Store
 
 BATCH_SIZE = 1024
@@ -80,7 +80,7 @@ def with_uri(record: Record, files: ItemFiles | None) -> Record:
 class ItemCoder:
     """Computes codes and refinement vectors of items from their features."""
 
-    model: CrossModalHasher
+    model: FittedHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     report: OnProblem
@@ -105,7 +105,7 @@ class Ingester:
     """Adds items to the store of an engine."""
 
     store: Store
-    model: CrossModalHasher
+    model: FittedHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     files: ItemFiles
