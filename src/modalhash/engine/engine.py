@@ -8,9 +8,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -47,11 +47,13 @@ from modalhash.engine.settings import PART_SIZE, OptionValues, RetrainOverrides,
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.folder import (
     EngineError,
-    EngineFiles,
     Generation,
+    built_in_reads,
     delete_media,
     describe_engine,
     model_digest,
+    read_config,
+    read_config_with_items,
     read_parts,
     recover_engine,
 )
@@ -68,6 +70,8 @@ if TYPE_CHECKING:  # what changes an engine is imported by the method that needs
     from modalhash.engine.storage.ingest import Added
     from modalhash.engine.storage.relabel import Relabelled
     from modalhash.methods.base import CrossModalHasher
+
+T = TypeVar("T")
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
@@ -117,9 +121,9 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
 
 
 def _open_folder(
-    folder: Path, *, trust: bool, read_only: bool, database: str | None
-) -> tuple[Generation, EngineFiles, StoreLocation, Store]:
-    """Open one generation of the engine; retry if it is replaced meanwhile."""
+    folder: Path, read: Callable[[], T], *, read_only: bool, database: str | None
+) -> tuple[Generation, T, StoreLocation, Store]:
+    """Read one generation of the engine and open its store; retry if it is replaced meanwhile."""
     if not read_only:
         recover_engine(folder)
         if not folder.exists():
@@ -127,9 +131,9 @@ def _open_folder(
     while True:
         generation = Generation(folder)
         try:
-            parts = read_parts(folder, trust=trust)
-            place = StoreLocation.of(parts.config, database=database)
-            fields, model = parts.config["searched_fields"], str(parts.config["model"])
+            parts, config = read(), read_config(folder)
+            place = StoreLocation.of(config, database=database)
+            fields, model = config["searched_fields"], str(config["model"])
             store = place.open(folder, searched_fields=fields, read_only=read_only, model=model)
         except (EngineError, StoreError, OSError):
             if generation.is_current():
@@ -138,6 +142,49 @@ def _open_folder(
         if generation.is_current():
             return generation, parts, place, store
         store.close()
+
+
+def engine_info(path: str | Path, *, trust: bool = False, read_only: bool = False) -> dict[str, Any]:
+    """Return the same as :meth:`Engine.info`, in less time because model, encoders and index are not loaded.
+
+    Use :func:`verify_engine` to find out whether they are intact. If the model or an encoder is of another package, the
+    engine is opened.
+
+    Parameters
+    ----------
+    path, trust, read_only : as for :meth:`Engine.open`
+    """
+    folder = Path(path)
+    read = partial(read_config_with_items, folder)
+    generation, config, _, store = _open_folder(folder, read, read_only=read_only, database=None)
+    with store:
+        reads = built_in_reads(folder, config)
+        if reads is not None and ":" not in config["method"]:
+            return _describe(folder, config, store, generation.id, reads)
+    with Engine(folder, trust=trust, read_only=read_only) as engine:
+        return engine.info()
+
+
+def _describe(
+    folder: Path, config: Mapping[str, Any], store: Store, generation: str | None, reads: Mapping[str, str]
+) -> dict[str, Any]:
+    owner = SnapshotOwner(generation, model_digest(config))
+    return {
+        **describe_engine(folder, config, store.counts()),
+        "reads": reads,
+        "why_no_confidence": _why_no_confidence(config),
+        "snapshot": SnapshotKeeper(folder, owner, store, read_only=True).describe(),
+    }
+
+
+def _why_no_confidence(config: Mapping[str, Any]) -> str | None:
+    if config.get("confidence") is not None:
+        return None
+    if config["labels"] == "none":
+        return "this engine learned without labels, so the probability of a shared label is unknown"
+    if not method_info(config["method"]).supervised:
+        return f"{config['method']} does not learn from labels, so the probability of a shared label is unknown"
+    return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
 
 
 class Engine:
@@ -175,7 +222,7 @@ class Engine:
         }
         snapshot = open_snapshot(self.path)  # first, because its checksums are compared in the background
         self._generation, parts, self._place, self.store = _open_folder(
-            self.path, trust=trust, read_only=read_only, database=database
+            self.path, partial(read_parts, self.path, trust=trust), read_only=read_only, database=database
         )
         self.config = parts.config
         self._parts, self._hasher = parts, parts.hasher
@@ -357,15 +404,7 @@ class Engine:
     @property
     def why_no_confidence(self) -> str | None:
         """The reason that hits have no confidence; None if they have one."""
-        if self.confidence is not None:
-            return None
-        if self.config["labels"] == "none":
-            return "this engine learned without labels, so the probability of a shared label is unknown"
-        if not self.method.supervised:
-            return (
-                f"{self.config['method']} does not learn from labels, so the probability of a shared label is unknown"
-            )
-        return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
+        return _why_no_confidence(self.config)
 
     @property
     def model(self) -> CrossModalHasher:
@@ -1006,10 +1045,7 @@ class Engine:
         items with conflicting labels. Methods that do not learn from labels have None for both. ``snapshot`` has the
         size, age in seconds and number of items of the index's snapshot, and the changes since; None without one.
         """
-        facts = describe_engine(self.path, self.config, self.store.counts())
-        facts["reads"], facts["why_no_confidence"] = self.reads, self.why_no_confidence
-        facts["snapshot"] = self._snapshots.describe()
-        return facts
+        return _describe(self.path, self.config, self.store, self._generation.id, self.reads)
 
     def labels(self) -> dict[str, int]:
         """Return the number of items of each label, the most frequent first; labels are strings here."""

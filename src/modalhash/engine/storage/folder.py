@@ -219,9 +219,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     """Read model, encoders and configuration of an engine, and check that they match."""
     from modalhash.methods.persistence import read_model
 
-    config = read_config(folder)
-    if "store" not in config and not (folder / ITEMS).is_file():
-        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
+    config = read_config_with_items(folder)
     with _model_errors(folder / MODEL):
         model = read_model(folder / MODEL, trust=trust)
         hasher = model.hasher
@@ -278,6 +276,17 @@ def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict
     return encoder
 
 
+def built_in_reads(folder: Path, config: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return :attr:`Engine.reads` without loading the encoders; None if one is of another package."""
+    from modalhash.encoders import saved_reads
+
+    reads = {name: saved_reads(folder / ENCODERS / str(number)) for number, name in enumerate(config["modalities"])}
+    if "word_codes" in config["refinement"]["state"]:
+        reads = {**reads, "text": "text"}
+    known = {name: kind for name, kind in reads.items() if kind is not None}
+    return known if len(known) == len(reads) else None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an engine, or raise EngineError."""
     if not folder.is_dir():
@@ -286,6 +295,14 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} {what}; expected an engine. Create one with `modalhash train MANIFEST -o {folder}`"
         )
     return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=_REQUIRED, error=EngineError)
+
+
+def read_config_with_items(folder: Path) -> dict[str, Any]:
+    """Read the configuration, or raise EngineError if the items should be in the folder and are not."""
+    config = read_config(folder)
+    if "store" not in config and not (folder / ITEMS).is_file():
+        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
+    return config
 
 
 def model_digest(config: Mapping[str, Any]) -> str:
