@@ -45,6 +45,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archives files imports parallel progress typing",
         "bit_kernels blocks codes frames linalg pictures row_sources",
         "randomness validation",
+        "maps",
         "features",
         "kernel_choice",
     ],
@@ -109,7 +110,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "snapshot",
     ],
     "methods": [
-        "_factors amsh.codes amsh.functions registry rlh.codes",
+        "_factors amsh.codes amsh.functions fitted registry rlh.codes",
         "persistence rlh.posteriors",
         "base",
         "_deep _labels amsh.estimator batch chance cmfh cre dch fddh fsh itq label_oracle rlh.estimator rucmh sapmh scratch seph smfh srlch ucmh wash",

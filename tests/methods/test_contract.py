@@ -10,12 +10,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import modalhash.methods.base
 from contract import ALL, OUTSIDE, PAIRED, SUPERVISED, UNPAIRED, block_data, fitted, make
 from modalhash import load
 from modalhash.core.codes import pack_signs
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods.persistence import ModelFileError, flatten
+from modalhash.methods.fitted import FittedHasher
+from modalhash.methods.persistence import ModelFileError, flatten, read_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 
@@ -84,13 +84,19 @@ def test_any_subset_of_modalities_can_be_transformed(method):
 def test_a_saved_model_is_the_same_model(method, tmp_path):
     model, data = fitted(method)
     model.save(tmp_path / "model")
-    again = load(tmp_path / "model", trust=":" in method.name)
+    saved = read_model(tmp_path / "model", trust=":" in method.name)
+    again = saved.model
     assert type(again) is type(model)
     assert again.get_params() == model.get_params()
     assert {n for n in vars(again) if n.endswith("_")} == {n for n in vars(model) if n.endswith("_")}
     for name in data.X:
         np.testing.assert_array_equal(again.codes_[name], model.codes_[name])
         np.testing.assert_array_equal(again.decision_function(data.Xq)[name], model.decision_function(data.Xq)[name])
+        np.testing.assert_array_equal(
+            saved.hasher.project(name, data.Xq[name])[0], model.project(name, data.Xq[name])[0]
+        )
+    own = type(model)._project is not FittedHasher._project or ":" in method.name
+    assert type(saved.hasher) is (type(model) if own else FittedHasher)
     for name, value in vars(again).items():
         if name.endswith("_") and spoiled(value):
             again.save(tmp_path / "damaged")
@@ -195,7 +201,7 @@ def test_the_input_is_left_as_it_was(method):
 def test_blocks_do_not_change_transform(method, monkeypatch):
     model, data = fitted(method)
     whole = model.transform(data.Xq)
-    monkeypatch.setattr(modalhash.methods.base, "BLOCK_VALUES", 500)
+    monkeypatch.setattr("modalhash.methods.fitted.BLOCK_VALUES", 500)
     for name, codes in model.transform(data.Xq).items():
         np.testing.assert_array_equal(codes, whole[name])
 

@@ -65,9 +65,15 @@ def info(
 
     modalhash info engine --report pages/engine.html
     """
-    with open_engine(engine, trust=trust, read_only=read_only, compiled=None) as opened:
-        facts = opened.info()
-        if report is not None:
+    from modalhash.engine import engine_info
+
+    if trust:
+        import_from_here()
+    if report is None:
+        facts = engine_info(engine, trust=trust, read_only=read_only)
+    else:
+        with open_engine(engine, trust=trust, read_only=read_only, compiled=None) as opened:
+            facts = opened.info()
             report = _write_report(opened, report)
     if as_json:
         print_json(facts)

@@ -1,12 +1,13 @@
 """Feature maps, which transform the raw features of a modality for a method.
 
-Both maps are scikit-learn transformers, take dense or CSR input and process it in row blocks.
+Both maps are scikit-learn transformers, take dense or CSR input and process it in row blocks. This module learns them;
+:mod:`modalhash.core.maps` has what maps new items.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -24,15 +25,14 @@ from modalhash.core.blocks import (
     row_slices,
     rows_per_block,
 )
-from modalhash.core.randomness import RandomState, draw, root_seed
+from modalhash.core.maps import FittedKernel, FittedLinear, FittedMap, signed_roots
+from modalhash.core.randomness import draw, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import check_choice, check_features, check_int, check_number, per_modality
 
 NAME = "X"
 ROWS = ("raw", "unit", "centred unit")
 KMEANS_ITER = 100
-STRIP_BYTES = 2**18  # of kernel values, which fit in the L2 cache
-DENSE = 1 / 8  # fraction of set values above which a dense product of a CSR block is faster
 
 
 def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) -> dict[str, int]:
@@ -46,16 +46,8 @@ def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) ->
     return given
 
 
-class FeatureMap(TransformerMixin, BaseEstimator, ABC):
+class FeatureMap(TransformerMixin, BaseEstimator, FittedMap):
     """Base of the maps, which are learned in one pass over blocks that the caller can keep using."""
-
-    rows: str
-    centred: bool
-    bias: bool
-    dtype: Any
-    origin_: Array
-    mean_: Array
-    n_features_in_: int
 
     def fit(self, X: Any, y: Any = None) -> Self:
         self.fit_blocks(check_features({NAME: X})[NAME], memory_limit=1)
@@ -131,14 +123,6 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         values = check_features({NAME: X}, expected={NAME: self.n_features_in_})[NAME]
         return self.map(values)
 
-    def map(self, X: Matrix) -> Array:
-        return self._compute(X, slice(0, X.shape[0]))
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """Return the number of mapped features."""
-
     @abstractmethod
     def width_for(self, X: Matrix | RemoteRows) -> int:
         """Return the number of mapped features after learning from these rows."""
@@ -147,34 +131,8 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
     def _prepare(self, X: Matrix) -> None:
         """Learn everything but the mean."""
 
-    @abstractmethod
-    def _map(self, block: Matrix, mean: Array) -> Array:
-        """Return the features of prepared rows minus ``mean`` as a new array, without the bias."""
 
-    def _compute(self, X: Matrix, rows: slice | Array) -> Array:
-        out = self._map(self._prepared(X, rows), self.mean_[: self.width - self.bias])
-        return np.column_stack([out, np.ones(len(out), dtype=out.dtype)]) if self.bias else out
-
-    def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
-        """Return rows scaled as ``rows`` says; CSR stays CSR unless its rows are centred."""
-        dtype = self.origin_.dtype
-        whole = sparse.issparse(X) and isinstance(rows, slice) and rows == slice(0, X.shape[0])
-        block = X if whole else X[rows]  # a slice of CSR is a copy
-        if self.rows == "raw":
-            return block.astype(dtype, copy=False)
-        if sparse.issparse(block) and self.rows != "centred unit":
-            block = block.astype(dtype)
-            norms = np.sqrt(_squared_lengths(block))
-        else:
-            block = np.array(block.toarray() if sparse.issparse(block) else block, dtype=dtype)
-            if self.rows == "centred unit":
-                block -= self.origin_
-            norms = np.sqrt(np.einsum("ij,ij->i", block, block))
-        scale = (1 / np.where(norms > 0, norms, 1)).astype(dtype)  # a row of zeros stays zero
-        return sparse.diags_array(scale) @ block if sparse.issparse(block) else block * scale[:, None]
-
-
-class Linear(FeatureMap):
+class Linear(FeatureMap, FittedLinear):
     """The features themselves, centred.
 
     Parameters
@@ -185,31 +143,14 @@ class Linear(FeatureMap):
     dtype : of the result; None keeps that of the input
     """
 
-    def __init__(self, *, rows: str = "raw", centred: bool = True, bias: bool = False, dtype: Any = None) -> None:
-        self.rows = rows
-        self.centred = centred
-        self.bias = bias
-        self.dtype = dtype
-
-    @property
-    def width(self) -> int:
-        return self.n_features_in_ + self.bias
-
     def width_for(self, X: Matrix | RemoteRows) -> int:
         return int(X.shape[1]) + self.bias
 
     def _prepare(self, X: Matrix) -> None:
         """Learn nothing; only the mean is needed."""
 
-    def _map(self, block: Matrix, mean: Array) -> Array:
-        if not sparse.issparse(block):
-            return np.asarray(block - mean)
-        out = block.toarray()
-        out -= mean
-        return np.asarray(out)
 
-
-class AnchorKernel(FeatureMap):
+class AnchorKernel(FeatureMap, FittedKernel):
     r"""Map items to their RBF similarities to a few training items, centred.
 
     .. math:: \phi_k(x) = \exp(-\lVert x - a_k\rVert^2 / 2s) - \mu_k
@@ -238,44 +179,6 @@ class AnchorKernel(FeatureMap):
     (50, 8)
     """
 
-    anchors_: Array
-    bandwidth_: float
-    _terms: dict[tuple[bool, float], tuple[Array, Array]]
-
-    def __init__(
-        self,
-        n_anchors: int = 1500,
-        *,
-        anchors: str = "random",
-        squared: bool = True,
-        bandwidth: float | str = "anchors",
-        power: float = 1.0,
-        rows: str = "raw",
-        centred: bool = True,
-        bias: bool = False,
-        dtype: Any = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_anchors = n_anchors
-        self.anchors = anchors
-        self.squared = squared
-        self.bandwidth = bandwidth
-        self.power = power
-        self.rows = rows
-        self.centred = centred
-        self.bias = bias
-        self.dtype = dtype
-        self.random_state = random_state
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_terms", None)  # recomputed when needed
-        return state
-
-    @property
-    def width(self) -> int:
-        return int(self.anchors_.shape[0]) + self.bias
-
     def width_for(self, X: Matrix | RemoteRows) -> int:
         return min(self.n_anchors, int(X.shape[0])) + self.bias
 
@@ -286,12 +189,6 @@ class AnchorKernel(FeatureMap):
             return super()._column_means(X)
         total = self._sum(X, _root_sums, max(1, 2**20 // X.shape[1]))
         return np.asarray(total / X.shape[0])
-
-    def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
-        if self.power == 1:
-            return super()._prepared(X, rows)
-        block = signed_roots(X[rows])
-        return super()._prepared(block, slice(0, block.shape[0]))
 
     def _prepare(self, X: Matrix) -> None:
         n = X.shape[0]
@@ -337,79 +234,6 @@ class AnchorKernel(FeatureMap):
         if isinstance(X, RemoteRows):
             return X.total(work, shared=(self,))
         return ordered_sum(work(X[rows], self) for rows in row_slices(X.shape[0], size))
-
-    def _shifted(self, block: Matrix) -> Matrix:
-        """Subtract the mean from raw dense rows, where differences of squares lose the fewest digits."""
-        return block - self.origin_ if self.rows == "raw" and not sparse.issparse(block) else block
-
-    def _distances(self, block: Matrix) -> Array:
-        """Return ‖x − a‖², clipped at 0."""
-        out, norms, squares = self._products(block)
-        out -= norms
-        out -= squares
-        return np.negative(np.minimum(out, 0, out=out), out=out)
-
-    def _products(self, block: Matrix, scale: float = 1.0) -> tuple[Array, Array, Array]:
-        """Return 2 xᵀa, ‖x‖² and ‖a‖², each times ``scale``. CSR rows stay sparse unless they are dense in values."""
-        from_csr = sparse.issparse(block)
-        if from_csr:
-            norms = _squared_lengths(block)
-            if block.nnz > DENSE * block.shape[0] * block.shape[1]:
-                block = block.toarray()
-        else:
-            block = self._shifted(block)
-            norms = np.einsum("ij,ij->i", block, block)
-        anchors, squares = self._anchor_terms(from_csr, scale)
-        return block @ anchors, (norms * scale).astype(self.anchors_.dtype)[:, None], squares
-
-    def _anchor_terms(self, for_csr: bool, scale: float) -> tuple[Array, Array]:
-        """Return 2·scale·Aᵀ and scale·‖a‖², cached because computing them costs more than a single query."""
-        terms = self.__dict__.setdefault("_terms", {})  # missing in a loaded map
-        if (for_csr, scale) not in terms:
-            A = self.anchors_ if for_csr else self._shifted(self.anchors_)
-            squares = (np.einsum("ij,ij->i", A, A) * scale).astype(A.dtype)
-            terms[for_csr, scale] = np.ascontiguousarray(A.T * A.dtype.type(2 * scale)), squares
-        return terms[for_csr, scale]
-
-    def _map(self, block: Matrix, mean: Array) -> Array:
-        if self.squared:
-            out, norms, squares = self._products(block, scale=0.5 / self.bandwidth_)
-        else:
-            out = self._distances(block)
-        zeros = np.zeros_like(mean)  # a row, because numpy's minimum with a scalar is not vectorised
-        # work in strips that stay in the cache
-        for rows in row_slices(len(out), max(1, STRIP_BYTES // (out.itemsize * out.shape[1]))):
-            strip = out[rows]
-            if self.squared:
-                strip -= norms[rows]
-                strip -= squares
-                np.minimum(strip, zeros, out=strip)
-            else:
-                np.sqrt(strip, out=strip)
-                strip *= out.dtype.type(-0.5 / self.bandwidth_**2)
-            np.exp(strip, out=strip)
-            strip -= mean
-        return out
-
-
-def signed_roots(X: Matrix) -> Matrix:
-    """Return sign(x) √|x| of every value, as a new matrix."""
-    if not sparse.issparse(X):
-        return np.sign(X) * np.sqrt(np.abs(X))
-    roots = X.copy()
-    roots.data = signed_roots(roots.data)
-    return roots
-
-
-def _squared_lengths(rows: sparse.csr_array) -> Array:
-    """Return ‖x‖² of CSR rows without building a matrix, which would dominate the time of a single query."""
-    squares = rows.data * rows.data
-    if not rows.has_canonical_format or not squares.all():
-        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
-    out = np.zeros(rows.shape[0], dtype=squares.dtype)
-    filled = np.flatnonzero(rows.indptr[1:] > rows.indptr[:-1])
-    out[filled] = np.add.reduceat(squares, rows.indptr[filled]) if len(filled) else 0
-    return out
 
 
 def _centres(rows: Matrix, start: Array) -> Array:

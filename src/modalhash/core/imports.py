@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,6 @@ def install_line(extra: str) -> str:
     pip records the source of a package that was not installed from an index. An existing checkout or wheel is named as
     it was installed; if it is gone, the packages of the extra are listed.
     """
-    from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 

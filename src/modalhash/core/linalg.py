@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from modalhash.core.typing import Array, Matrix
 
@@ -69,14 +70,14 @@ def leading_directions(Cxy: Array, Lx: Array, Ly: Array, count: int) -> tuple[Ar
     U, values, Vt = np.linalg.svd(whitened(Cxy, Lx, Ly), full_matrices=False)
     U, V = U[:, :count], Vt[:count].T
     flip = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])  # make the sign of each direction unique
-    Wx = linalg.solve_triangular(Lx, U * flip, lower=True, trans="T")
-    Wy = linalg.solve_triangular(Ly, V * flip, lower=True, trans="T")
+    Wx = scipy.linalg.solve_triangular(Lx, U * flip, lower=True, trans="T")
+    Wy = scipy.linalg.solve_triangular(Ly, V * flip, lower=True, trans="T")
     return Wx, Wy, values[:count]
 
 
 def whitened(Cxy: Array, Lx: Array, Ly: Array) -> Array:
-    T = linalg.solve_triangular(Lx, Cxy, lower=True)
-    return np.asarray(linalg.solve_triangular(Ly, T.T, lower=True).T)
+    T = scipy.linalg.solve_triangular(Lx, Cxy, lower=True)
+    return np.asarray(scipy.linalg.solve_triangular(Ly, T.T, lower=True).T)
 
 
 def ridged_cholesky(covariance: Array, ridge: float) -> Array:
@@ -199,7 +200,7 @@ def principal_directions(X: Array, r: int) -> Array:
 def _top(G: Array, r: int) -> tuple[Array, Array]:
     """Return the r largest eigenvalues of a symmetric matrix (or all) and their vectors."""
     n = len(G)
-    values, U = linalg.eigh(G, subset_by_index=[max(0, n - r), n - 1], check_finite=False)
+    values, U = scipy.linalg.eigh(G, subset_by_index=[max(0, n - r), n - 1], check_finite=False)
     return values[::-1], U[:, ::-1]
 
 
@@ -213,9 +214,9 @@ class RidgeFactor:
         jitter = np.finfo(np.float32).eps * float(np.trace(gram)) / len(gram)
         for _ in range(12):
             try:
-                self._factor = linalg.cho_factor(gram, lower=True, check_finite=False)
+                self._factor = scipy.linalg.cho_factor(gram, lower=True, check_finite=False)
                 return
-            except linalg.LinAlgError:
+            except scipy.linalg.LinAlgError:
                 gram[np.diag_indices_from(gram)] += jitter
                 jitter *= 4
         raise ValueError("the features are linearly dependent and the ridge is 0: pass a ridge > 0")
@@ -226,7 +227,7 @@ class RidgeFactor:
         numpy and scipy each have their own BLAS; calling scipy's once per iteration leaves its threads spinning, and
         numpy's products then take twice as long.
         """
-        lower, info = linalg.lapack.dpotri(self._factor[0], lower=True)  # a third of the work of solving for I
+        lower, info = scipy.linalg.lapack.dpotri(self._factor[0], lower=True)  # a third of the work of solving for I
         if info:
             raise ValueError("the features are linearly dependent and the ridge is 0: pass a ridge > 0")
         inverse = np.tril(lower, -1)
@@ -236,7 +237,7 @@ class RidgeFactor:
 
     def solve(self, right: Array) -> Array:
         """Return (G + ρI)⁻¹ right, in float64 and C order, the layout that a saved model has when loaded."""
-        return np.ascontiguousarray(linalg.cho_solve(self._factor, right, check_finite=False))
+        return np.ascontiguousarray(scipy.linalg.cho_solve(self._factor, right, check_finite=False))
 
 
 def ridge_regression(X: Array, T: Array, ridge: float) -> Array:

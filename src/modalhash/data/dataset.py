@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
+import scipy
+from scipy import sparse
 
 from modalhash.core.files import write_atomically
 from modalhash.core.row_sources import Origin, TracedFeatures
@@ -52,7 +53,7 @@ class PrincipalComponents:
         gram = values.T @ values
         mean: Array = np.asarray(values.mean(axis=0)).ravel()
         covariance = (gram.toarray() if sparse.issparse(gram) else gram) / n - np.outer(mean, mean)
-        _, axes = linalg.eigh(covariance, subset_by_index=[width - n_components, width - 1])
+        _, axes = scipy.linalg.eigh(covariance, subset_by_index=[width - n_components, width - 1])
         axes = axes[:, ::-1]
         largest = np.abs(axes).argmax(axis=0)
         axes = axes * np.sign(axes[largest, np.arange(n_components)])

@@ -32,6 +32,7 @@ from .lookup import (
     mismatch as mismatch,
     names_module as names_module,
     save_encoder as save_encoder,
+    saved_reads as saved_reads,
 )
 from .names import NAMES as NAMES, NOUNS as NOUNS
 from .picture_files import (

@@ -236,13 +236,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
     from safetensors.numpy import load
 
     folder = Path(folder)
-    description = read_config(
-        folder / CONFIG,
-        kind=KIND,
-        format=FORMAT,
-        required=("encoder", "name", "version", "dim", "digest", "config"),
-        error=EncoderFileError,
-    )
+    description = _read_description(folder)
     name = str(description["encoder"])
     if name not in ENCODERS and not trust:
         raise EncoderFileError(
@@ -261,6 +255,22 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
     if problems:
         raise EncoderFileError(f"{folder} does not give the encoder that was saved: {'; '.join(problems)}")
     return encoder
+
+
+def saved_reads(folder: str | Path) -> str | None:
+    """Return what a saved encoder reads, without loading it; None if it is of another package."""
+    name = str(_read_description(Path(folder))["encoder"])
+    return str(encoder_class(name).reads) if name in ENCODERS else None
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    return read_config(
+        folder / CONFIG,
+        kind=KIND,
+        format=FORMAT,
+        required=("encoder", "name", "version", "dim", "digest", "config"),
+        error=EncoderFileError,
+    )
 
 
 def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:

@@ -1,5 +1,5 @@
 from .bulk.driver import EncodedSource as EncodedSource, EncodeError as EncodeError
-from .engine import Engine as Engine, refresh as refresh
+from .engine import Engine as Engine, engine_info as engine_info, refresh as refresh
 from .items.item import (
     Item as Item,
     Problem as Problem,

@@ -8,9 +8,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from modalhash.core.progress import Callback
 from modalhash.core.typing import Matrix
 from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.data import TableFormat
-from modalhash.engine.bulk.driver import EncodedSource, encode_source
-from modalhash.engine.bulk.inputs import PART_SIZE
-from modalhash.engine.bulk.task import Coder
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector, ReadOptions
 from modalhash.engine.items.photos import Reader, reader_of
 from modalhash.engine.search.hits import ConfidenceScorer, Hit, HitFinder
@@ -48,6 +45,7 @@ from modalhash.engine.search.query import (
     unknown_warning,
 )
 from modalhash.engine.settings import (
+    PART_SIZE,
     OptionValues,
     ReadOptionValues,
     ReadSettings,
@@ -58,27 +56,33 @@ from modalhash.engine.settings import (
     TrainSettings,
 )
 from modalhash.engine.storage.code_files import engine_identity
-from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import (
     EngineError,
-    EngineFiles,
     Generation,
+    built_in_reads,
     delete_media,
     describe_engine,
     model_digest,
+    read_config,
+    read_config_with_items,
     read_parts,
     recover_engine,
 )
-from modalhash.engine.storage.folder_sync import FolderSync, Synced
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
-from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
-from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
-from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
-from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index
+from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
+
+if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
+    from modalhash.engine.bulk.driver import EncodedSource
+    from modalhash.engine.storage.folder_sync import FolderSync, Synced
+    from modalhash.engine.storage.ingest import Added, ItemCoder
+    from modalhash.engine.storage.relabel import Relabelled
+    from modalhash.methods.base import CrossModalHasher
+
+T = TypeVar("T")
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
@@ -130,9 +134,9 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
 
 
 def _open_folder(
-    folder: Path, *, trust: bool, read_only: bool, database: str | None
-) -> tuple[Generation, EngineFiles, StoreLocation, Store]:
-    """Open one generation of the engine; retry if it is replaced meanwhile."""
+    folder: Path, read: Callable[[], T], *, read_only: bool, database: str | None
+) -> tuple[Generation, T, StoreLocation, Store]:
+    """Read one generation of the engine and open its store; retry if it is replaced meanwhile."""
     if not read_only:
         recover_engine(folder)
         if not folder.exists():
@@ -140,9 +144,9 @@ def _open_folder(
     while True:
         generation = Generation(folder)
         try:
-            parts = read_parts(folder, trust=trust)
-            place = StoreLocation.of(parts.config, database=database)
-            fields, model = parts.config["searched_fields"], str(parts.config["model"])
+            parts, config = read(), read_config(folder)
+            place = StoreLocation.of(config, database=database)
+            fields, model = config["searched_fields"], str(config["model"])
             store = place.open(folder, searched_fields=fields, read_only=read_only, model=model)
         except (EngineError, StoreError, OSError):
             if generation.is_current():
@@ -151,6 +155,46 @@ def _open_folder(
         if generation.is_current():
             return generation, parts, place, store
         store.close()
+
+
+def engine_info(path: str | Path, *, trust: bool = False, read_only: bool = False) -> dict[str, Any]:
+    """Return the same as :meth:`Engine.info`, in less time because model, encoders and index are not loaded.
+
+    Use :func:`verify_engine` to find out whether they are intact. If the model or an encoder is of another package, the
+    engine is opened.
+
+    Parameters
+    ----------
+    path, trust, read_only : as for :meth:`Engine.open`
+    """
+    folder = Path(path)
+    read = partial(read_config_with_items, folder)
+    _, config, _, store = _open_folder(folder, read, read_only=read_only, database=None)
+    with store:
+        reads = built_in_reads(folder, config)
+        if reads is not None and ":" not in config["method"]:
+            return _describe(folder, config, store, reads)
+    with Engine(folder, trust=trust, read_only=read_only) as engine:
+        return engine.info()
+
+
+def _describe(folder: Path, config: Mapping[str, Any], store: Store, reads: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        **describe_engine(folder, config, store.counts()),
+        "reads": reads,
+        "why_no_confidence": _why_no_confidence(config),
+        "snapshot": SnapshotKeeper(folder, store, read_only=True).describe(),
+    }
+
+
+def _why_no_confidence(config: Mapping[str, Any]) -> str | None:
+    if config.get("confidence") is not None:
+        return None
+    if config["labels"] == "none":
+        return "this engine learned without labels, so the probability of a shared label is unknown"
+    if not method_info(config["method"]).supervised:
+        return f"{config['method']} does not learn from labels, so the probability of a shared label is unknown"
+    return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
 
 
 class Engine:
@@ -189,10 +233,10 @@ class Engine:
             "compiled": compiled,
         }
         self._generation, parts, self._place, self.store = _open_folder(
-            self.path, trust=trust, read_only=read_only, database=database
+            self.path, partial(read_parts, self.path, trust=trust), read_only=read_only, database=database
         )
         self.config = parts.config
-        self.model = parts.model
+        self._parts, self._hasher = parts, parts.hasher
         self.encoders = parts.encoders
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
@@ -296,6 +340,8 @@ class Engine:
         on_problem : called for every skipped item; without it, there is a warning
         settings : options by name, e.g. ``n_bits=64, labels="names"``: see :class:`TrainSettings`
         """
+        from modalhash.engine.training.train import train_engine
+
         wanted = TrainSettings(**settings)
         problems = ProblemCollector(on_problem, strict=strict)
         with train_engine(source, Path(folder), wanted, overwrite=overwrite, report=problems, callback=callback):
@@ -309,15 +355,17 @@ class Engine:
     @property
     def why_no_confidence(self) -> str | None:
         """The reason that hits have no confidence; None if they have one."""
-        if self.confidence is not None:
-            return None
-        if self.config["labels"] == "none":
-            return "this engine learned without labels, so the probability of a shared label is unknown"
-        if not type(self.model).supervised:
-            return (
-                f"{self.config['method']} does not learn from labels, so the probability of a shared label is unknown"
-            )
-        return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
+        return _why_no_confidence(self.config)
+
+    @property
+    def model(self) -> CrossModalHasher:
+        """The fitted method; searching and adding do not need it."""
+        return self._parts.model
+
+    @cached_property
+    def method(self) -> Method:
+        """The properties of the method."""
+        return method_info(self.config["method"])
 
     @property
     def n_bits(self) -> int:
@@ -442,6 +490,8 @@ class Engine:
 
         Parquet files that :meth:`encode_to` wrote are added without encoding; files of another engine are refused.
         """
+        from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester
+
         self._check_writable()
         wanted = ReadSettings(**settings)
         text_reader = reader_of(wanted.read_text)
@@ -470,7 +520,10 @@ class Engine:
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
 
     def _item_coder(self, report: OnProblem, workers: int | None) -> ItemCoder:
-        return ItemCoder(self.model, self.encoders, self.refinement, report, workers, FeatureCache(self.path))
+        from modalhash.engine.storage.feature_cache import FeatureCache
+        from modalhash.engine.storage.ingest import ItemCoder
+
+        return ItemCoder(self._hasher, self.encoders, self.refinement, report, workers, FeatureCache(self.path))
 
     def encode_to(
         self,
@@ -506,7 +559,10 @@ class Engine:
             this process itself
         part_size : inputs per file, which is one task; a tar is always one file
         """
-        coder = Coder(engine_identity(self.config), self.model, self.encoders, self.refinement)
+        from modalhash.engine.bulk.driver import encode_source
+        from modalhash.engine.bulk.task import Coder
+
+        coder = Coder(engine_identity(self.config), self._hasher, self.encoders, self.refinement)
         return encode_source(
             coder,
             source,
@@ -579,6 +635,8 @@ class Engine:
 
     def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
         """Return an object that compares this engine with a folder of photos, repeatedly if needed."""
+        from modalhash.engine.storage.folder_sync import FolderSync
+
         return FolderSync(self, self._files, self._check_writable, folder, allow_empty=allow_empty, settle=settle)
 
     def relabel(
@@ -604,6 +662,8 @@ class Engine:
         fields : the names of the manifest's fields, e.g. ``{"id": "photo", "labels": "keywords"}``
         strict, workers, callback, on_problem : as for :meth:`train`
         """
+        from modalhash.engine.storage.relabel import LabelCoder, Relabeller
+
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
         relabeller = Relabeller(
@@ -612,7 +672,7 @@ class Engine:
             LabelCoder(self.model, self.config["class_names"], self.refinement, self.store),
             self._item_coder(problems, workers),
             self._content_of,
-            follows=type(self.model).supervised and self.config["codes"] == "learned",
+            follows=self.method.supervised and self.config["codes"] == "learned",
             report=problems,
             check_current=self._generation.check,
         )
@@ -650,6 +710,8 @@ class Engine:
         changes : options that differ from the last training, e.g. ``n_bits=64, labels="names"``: see
             :class:`RetrainOverrides`. Another method starts with its default parameters
         """
+        from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
+
         self._check_writable()
         overrides = RetrainOverrides(**changes)
         problems = ProblemCollector(on_problem, strict=False)
@@ -777,7 +839,7 @@ class Engine:
             )
         if name == "id":
             records = self.records(list(map(str, values)), modality)
-            return encode_records(self.model, self.encoders, records, files=self._files, asymmetric=asymmetric)
+            return encode_records(self._hasher, self.encoders, records, files=self._files, asymmetric=asymmetric)
         of = name if name in ("text", "image") and modality is None else modality
         if of is None:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
@@ -788,7 +850,7 @@ class Engine:
             values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
         encode: Callable[..., list[Query]] = encode_features if name == "features" else encode_contents
         return encode(
-            self.model,
+            self._hasher,
             self.encoders[of],
             of,
             values,
@@ -900,10 +962,7 @@ class Engine:
         items with conflicting labels. Methods that do not learn from labels have None for both. ``snapshot`` has the
         size, age in seconds and number of items of the index's snapshot, and the changes since; None without one.
         """
-        facts = describe_engine(self.path, self.config, self.store.counts())
-        facts["reads"], facts["why_no_confidence"] = self.reads, self.why_no_confidence
-        facts["snapshot"] = self._snapshots.describe()
-        return facts
+        return _describe(self.path, self.config, self.store, self.reads)
 
     def labels(self) -> dict[str, int]:
         """Return the number of items of each label, the most frequent first; labels are strings here."""

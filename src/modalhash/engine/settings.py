@@ -315,6 +315,10 @@ class RetrainOverrides(Options, like=TrainSettings, by_default="unchanged"):
     workers: Workers = None
 
 
+PART_SIZE = 2048
+"""Inputs per file of :meth:`modalhash.engine.Engine.encode_to`, except for tars."""
+
+
 class OptionValues(TypedDict, total=False):
     """The options of a search as keyword arguments; see :class:`SearchOptions`."""
 

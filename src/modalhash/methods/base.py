@@ -21,17 +21,16 @@ from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from modalhash.core import validation
-from modalhash.core.blocks import RemoteItems, row_slices
+from modalhash.core.blocks import RemoteItems
 from modalhash.core.codes import pack_signs
 from modalhash.core.features import FeatureMap
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.distributed import any_dask, in_memory, lazily, rows_of
+from modalhash.methods.fitted import FittedHasher
 
 T = TypeVar("T")
 
-BLOCK_VALUES = 2**22
-"""Feature values that transform maps in one block: 16 MiB in float32, which the allocator reuses for the next block."""
 OUTPUTS = ("default", "pandas", "polars")
 SAMPLE_SIZE = 64
 """Training items of each modality whose projections are checked after a fit."""
@@ -124,7 +123,7 @@ class Training:
         return value
 
 
-class CrossModalHasher(BaseEstimator, ABC):
+class CrossModalHasher(FittedHasher, BaseEstimator, ABC):
     """Base class of all methods.
 
     A subclass stores its parameters and implements ``_fit``, which returns the learned attributes. New items are
@@ -157,11 +156,9 @@ class CrossModalHasher(BaseEstimator, ABC):
     objective_: Any
     n_iter_: Any
     codes_: dict[str, Codes]
-    n_features_in_: dict[str, int]
     feature_names_in_: dict[str, list[str]]
     classes_: Array
     maps_: Mapping[str, FeatureMap]
-    functions_: dict[str, Array]
 
     def fit(
         self,
@@ -306,8 +303,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         """
         if any_dask(X):
             return self._lazily(X, "transform")
-        codes = {name: pack_signs(values) for name, values in self.decision_function(X).items()}
-        return self._as_configured(codes, X)
+        return self._as_configured(super().transform(X), X)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the bytes of a code, ``amsh0``, ``amsh1``, …, for every modality."""
@@ -359,27 +355,12 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Return real-valued projections (n, n_bits), whose signs are the codes; lazy ones for dask arrays."""
         if any_dask(X):
             return self._lazily(X, "decision_function")
-        return {
-            name: validation.check_projections(self._project_blocks(name, values), name)
-            for name, values in self._check_new(X).items()
-        }
-
-    def project(self, name: str, X: Matrix) -> tuple[Array, Array | None]:
-        """Return the projections of rows of one modality, and their mapped features.
-
-        The features are those after the model's feature map, so that a caller need not map the rows again. They are
-        None if the method overrides ``_project`` or if the rows are mapped in blocks.
-        """
-        clean = self._check_new({name: X})[name]
-        if type(self)._project is not CrossModalHasher._project or clean.shape[0] > self._block_rows(name, clean):
-            return validation.check_projections(self._project_blocks(name, clean), name), None
-        mapped = self.maps_[name].map(clean)
-        return validation.check_projections(mapped @ self.functions_[name], name), mapped
+        return super().decision_function(X)
 
     def _check_new(self, X: Mapping[str, Any]) -> dict[str, Matrix]:
         check_is_fitted(self, "n_features_in_")
         validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
-        return validation.check_features(X, expected=self.n_features_in_)
+        return super()._check_new(X)
 
     def label_codes(self, Y: Any) -> Codes | None:
         """Return the learned codes of label rows, seen in training or not.
@@ -424,24 +405,6 @@ class CrossModalHasher(BaseEstimator, ABC):
     @abstractmethod
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         """Return the learned attributes by name, which end in an underscore, without changing ``self``."""
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        """Return the projections of checked features of one modality."""
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _project_blocks(self, name: str, X: Matrix) -> Array:
-        size = self._block_rows(name, X)
-        if X.shape[0] <= size:
-            return self._project(name, X)
-        return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
-
-    def _block_rows(self, name: str, X: Matrix) -> int:
-        """Return the number of rows per block."""
-        return max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
-
-    def _width(self, name: str) -> int:
-        """Return the number of features per item after the feature map, if there is one."""
-        return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
     def _check_features(self, X: Any) -> dict[str, Matrix]:
         """Return checked features: arrays, or items on workers for dask arrays."""

@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from modalhash.core.files import NONSENSE, config_bytes, read_config, replace_folder
+from modalhash.core.maps import FittedKernel, FittedLinear, FittedMap
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_learned
-from modalhash.distributed import is_dask
 from modalhash.methods import registry
+from modalhash.methods.fitted import FittedHasher
 
 if TYPE_CHECKING:
     from modalhash.core.features import FeatureMap
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash model"
 CONFIG, TENSORS = "config.json", "model.safetensors"
-FEATURE_MAPS = ("AnchorKernel", "Linear")
+FITTED_MAPS: dict[str, type[FittedMap]] = {"AnchorKernel": FittedKernel, "Linear": FittedLinear}
+"""What maps new items, by the name of the feature map that learned it."""
 
 
 class ModelFileError(ValueError):
@@ -81,6 +86,55 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
         Import a class that the folder names as ``module:Class``, which runs the module's code. Methods of modalhash and
         methods that an installed package registers under a name need no trust.
     """
+    return read_model(folder, trust=trust).model
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The content of a model's folder, checked, from which the model or only its hasher is made."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    arrays: dict[str, Array]
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @cached_property
+    def model(self) -> CrossModalHasher:
+        """The fitted method."""
+        with self._errors():
+            model = registry.get(self.method)(**self.config["parameters"])
+            for name, value in self.config["state"].items():
+                setattr(model, name, restore(value, name, self.arrays, _feature_maps()))
+            return model
+
+    @cached_property
+    def hasher(self) -> FittedHasher:
+        """What hashes new items: without scikit-learn, or the fitted method if it projects in a way of its own.
+
+        The methods of the package that learn ``maps_`` and ``functions_`` project by them.
+        """
+        if self.method not in registry.METHODS or not {"maps_", "functions_"} <= self.config["state"].keys():
+            return self.model
+        with self._errors():
+            hasher = FittedHasher()
+            hasher.n_bits = int(self.config["parameters"]["n_bits"])
+            for name in ("maps_", "functions_", "n_features_in_"):
+                setattr(hasher, name, restore(self.config["state"][name], name, self.arrays))
+            return hasher
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except NONSENSE as error:
+            raise ModelFileError(f"{self.folder} cannot be read as a {self.method!r} model: {error}") from error
+
+
+def read_model(folder: str | Path, *, trust: bool = False) -> SavedModel:
+    """Read the folder of a model, of which only what is used is made; see :func:`load`."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
@@ -111,12 +165,9 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     try:
         arrays = from_bytes(tensors)
         check_learned(arrays)
-        model = registry.get(method)(**config["parameters"])
-        for name, value in config["state"].items():
-            setattr(model, name, restore(value, name, arrays))
     except (SafetensorError, *NONSENSE) as error:
         raise ModelFileError(f"{folder} cannot be read as a {method!r} model: {error}") from error
-    return model
+    return SavedModel(folder, config, arrays)
 
 
 def _parameters(model: CrossModalHasher) -> dict[str, Any]:
@@ -137,7 +188,7 @@ def _plain(value: Any, what: str) -> Any:
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{what} is a {type(value).__name__}, which a saved model cannot hold; it holds numpy arrays, numbers, "
-            f"texts, lists and dicts of these, and the feature maps {' and '.join(FEATURE_MAPS)}"
+            f"texts, lists and dicts of these, and the feature maps {' and '.join(FITTED_MAPS)}"
         ) from error
     return value
 
@@ -149,6 +200,8 @@ def _check_keys(value: Mapping[Any, Any], what: str) -> None:
 
 def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return ``value`` as JSON types, with arrays moved to ``arrays`` under their path."""
+    from modalhash.distributed import is_dask
+
     if is_dask(value):  # codes of a fit on a cluster, held in this process
         value = value.compute(scheduler="synchronous")
     if isinstance(value, np.ndarray):
@@ -165,25 +218,29 @@ def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     return {"value": _plain(value, path)}
 
 
-def restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
-    """Return the value from which :func:`flatten` made ``value`` and ``arrays``."""
+def restore(
+    value: dict[str, Any],
+    path: str,
+    arrays: dict[str, Array],
+    maps: Mapping[str, type[FittedMap]] = FITTED_MAPS,
+) -> Any:
+    """Return the value from which :func:`flatten` made ``value`` and ``arrays``, with feature maps of these classes."""
     if "array" in value:
         return arrays[value["array"]]
     if "dict" in value:
-        return {key: restore(entry, f"{path}/{key}", arrays) for key, entry in value["dict"].items()}
+        return {key: restore(entry, f"{path}/{key}", arrays, maps) for key, entry in value["dict"].items()}
     if "map" in value:
-        known = _feature_maps()
-        if value["map"] not in known:
+        if value["map"] not in maps:
             raise ValueError(f"{path} is the unknown feature map {value['map']!r}")
-        feature_map = known[value["map"]](**value["parameters"])
+        feature_map = maps[value["map"]](**value["parameters"])
         for name, entry in value["state"].items():
-            setattr(feature_map, name, restore(entry, f"{path}/{name}", arrays))
+            setattr(feature_map, name, restore(entry, f"{path}/{name}", arrays, maps))
         return feature_map
     return value["value"]
 
 
 def _feature_maps() -> dict[str, type[FeatureMap]]:
-    """Return the classes of :data:`FEATURE_MAPS` by name."""
+    """Return the classes that learn feature maps, by name; importing them needs scikit-learn."""
     from modalhash.core import features
 
-    return {name: getattr(features, name) for name in FEATURE_MAPS}
+    return {name: getattr(features, name) for name in FITTED_MAPS}

@@ -48,7 +48,8 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import by_modality, choice, integer, number, per_modality
-from modalhash.methods.base import BLOCK_VALUES, PairedHasher
+from modalhash.methods.base import PairedHasher
+from modalhash.methods.fitted import BLOCK_VALUES
 from modalhash.methods.smfh import conjugate_gradients
 
 GRAM_RIDGE = 1e-3

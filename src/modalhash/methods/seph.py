@@ -75,7 +75,8 @@ from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
 from modalhash.core.validation import by_modality, check_int, check_memory, choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
-from modalhash.methods.base import BLOCK_VALUES, CrossModalHasher, PairedHasher
+from modalhash.methods.base import CrossModalHasher, PairedHasher
+from modalhash.methods.fitted import BLOCK_VALUES
 
 
 class LogisticHasher(CrossModalHasher):

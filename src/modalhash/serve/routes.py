@@ -174,7 +174,7 @@ def _engine_info(service: Service, writable: bool) -> dict[str, Any]:
         "items": sum(sizes.values()),
         "method": engine.config["method"],
         "codes": engine.config["codes"],
-        "paired": bool(type(engine.model).needs_pairs),
+        "paired": engine.method.pairing == "needed",
         "modalities": {
             name: {"items": sizes.get(name, 0), "query": own != "array", "reads": own} for name, own in reads.items()
         },

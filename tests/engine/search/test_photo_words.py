@@ -8,6 +8,7 @@ import pytest
 
 from little_world import make_world
 from modalhash import Engine
+from modalhash.engine import engine_info
 from modalhash.engine.items.sources import open_source
 from modalhash.engine.search.photo_words import suggest_words
 
@@ -62,6 +63,7 @@ def test_pictures_alone_can_be_searched_by_words(engine):
 
 def test_without_labels_names_find_and_the_engine_suggests_words(none):
     assert none.info()["method"] == "itq"
+    assert engine_info(none.path, read_only=True) == none.info()
     hits = none.search(text="ball", k=160)
     assert len({hit.id for hit in hits}) == 160
     assert {way for hit in hits for way in hit.found_by} <= {"code", "names"}

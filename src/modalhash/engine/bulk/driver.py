@@ -24,7 +24,7 @@ from modalhash.core.imports import require
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.validation import check_int
 from modalhash.data import TableFormat
-from modalhash.engine.bulk.inputs import PART_SIZE, InputPart, count_inputs, list_parts, open_sources
+from modalhash.engine.bulk.inputs import InputPart, count_inputs, list_parts, open_sources
 from modalhash.engine.bulk.task import MAX_EXAMPLES, NOTE, Coder, PartDone, encode_part
 from modalhash.engine.items.item import Problem
 from modalhash.engine.items.urls import (
@@ -38,6 +38,7 @@ from modalhash.engine.items.urls import (
     sweep_folder,
     write_whole,
 )
+from modalhash.engine.settings import PART_SIZE
 from modalhash.engine.storage.code_files import difference
 
 _PART = re.compile(r"part-(\d+)-[0-9a-f]+\.parquet")

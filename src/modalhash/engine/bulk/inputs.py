@@ -65,6 +65,7 @@ from modalhash.engine.items.urls import (
     relative_files,
     size_of,
 )
+from modalhash.engine.settings import PART_SIZE
 
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}
@@ -255,8 +256,6 @@ def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str,
 
 
 TEXT_SUFFIX = ".txt"
-PART_SIZE = 2048
-"""Inputs per part, except for tars."""
 BYTES_PER_INPUT = 100_000
 """Assumed size of an input of a tar, for the progress bar."""
 _LIST_ROWS = 4096

@@ -37,7 +37,7 @@ from modalhash.engine.storage.code_files import CodeRow, Identity, codes_as_byte
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.engine.search.refinement import Refinement
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
 
 NOTE = "encoding.json"
 """File with the settings, next to the parts."""
@@ -53,7 +53,7 @@ class Coder:
     """The parts of an engine that compute codes."""
 
     identity: Identity
-    model: CrossModalHasher
+    model: FittedHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
 

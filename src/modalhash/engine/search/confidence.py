@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from modalhash.core.codes import pack_signs
@@ -107,7 +106,7 @@ class CalibrationCurve:
 
     def probability(self, features: PairFeatures, familiarity: Array | float) -> Array:
         values = np.column_stack(features) @ np.array(self.weights[:-1]) + self.weights[-1]
-        return np.asarray(self.chance + familiarity * (expit(values) - self.chance))
+        return np.asarray(self.chance + familiarity * (0.5 + 0.5 * np.tanh(values / 2) - self.chance))
 
 
 class Pair(NamedTuple):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from modalhash.engine.items.item import ItemFiles
     from modalhash.engine.search.confidence import Confidence
     from modalhash.engine.search.refinement import Refinement
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
 
 
 MAX_HINTS = 3
@@ -161,7 +161,7 @@ def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def encode_contents(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoder: Encoder,
     modality: str,
     contents: Sequence[Any],
@@ -212,7 +212,7 @@ def check_words(queries: Sequence[Any]) -> None:
 
 
 def encode_features(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoder: Encoder,
     modality: str,
     features: Matrix,
@@ -241,7 +241,7 @@ def encode_features(
 
 
 def encode_records(
-    model: CrossModalHasher,
+    model: FittedHasher,
     encoders: Mapping[str, Encoder],
     records: Sequence[Record],
     *,
@@ -258,7 +258,7 @@ def encode_records(
     return queries
 
 
-def _projection(model: CrossModalHasher, encoder: Encoder, record: Record, files: ItemFiles) -> Array:
+def _projection(model: FittedHasher, encoder: Encoder, record: Record, files: ItemFiles) -> Array:
     content: Any = files.find(record.uri) if record.text is None else record.text
     if encoder.reads == "array" or content is None:
         raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")

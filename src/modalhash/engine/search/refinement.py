@@ -49,9 +49,9 @@ from modalhash.core.validation import check_learned
 from modalhash.methods.persistence import flatten, restore
 
 if TYPE_CHECKING:
-    from modalhash.core.features import FeatureMap
+    from modalhash.core.maps import FittedMap
     from modalhash.encoders import Encoder
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
 
 
 MEANING_DIMENSIONS = 64
@@ -118,7 +118,7 @@ def in_space(encoder: Encoder, X: Matrix) -> Array:
     return unit_rows(np.asarray(make(X), dtype=np.float32))
 
 
-def model_features(model: CrossModalHasher, encoder: Encoder, X: Matrix) -> Matrix:
+def model_features(model: FittedHasher, encoder: Encoder, X: Matrix) -> Matrix:
     """Return the model's input: features or, for a model of a shared space, vectors of it."""
     return in_space(encoder, X) if getattr(model, "space", None) == "shared" else X
 
@@ -169,7 +169,7 @@ class Refinement:
     """(labels, posterior dimensions); empty without labels."""
     weights: Mapping[str, Array]
     """By modality, from kernel features and a 1 to posteriors."""
-    maps: Mapping[str, FeatureMap]
+    maps: Mapping[str, FittedMap]
     """By modality, the kernel for methods without one."""
     components: Mapping[str, Array]
     """By modality, (features, embedding dimensions): principal directions, rotated."""
@@ -181,7 +181,7 @@ class Refinement:
     word_codes: Array | None = None
     """Predicts codes from posterior, meaning and a 1, in an engine of pictures without texts
     (:mod:`modalhash.engine.search.photo_words`)."""
-    model: CrossModalHasher | None = field(default=None, compare=False, repr=False)
+    model: FittedHasher | None = field(default=None, compare=False, repr=False)
     """Its kernel features are used for modalities that are not in ``maps``."""
     encoders: Mapping[str, Encoder] = field(default_factory=dict, compare=False, repr=False)
     """By modality, those of the shared space."""
@@ -287,7 +287,7 @@ class Learned(NamedTuple):
 
 
 def learn_refinement(
-    model: CrossModalHasher | None,
+    model: FittedHasher | None,
     X: Mapping[str, Matrix],
     labels: Mapping[str, Array] | None,
     *,
@@ -311,7 +311,7 @@ def learn_refinement(
 
 
 def _learn(
-    model: CrossModalHasher | None,
+    model: FittedHasher | None,
     X: Mapping[str, Matrix],
     labels: Mapping[str, Array] | None,
     seed: int,
@@ -325,7 +325,7 @@ def _learn(
         for name, values in X.items()
     )
     n_labels = 0 if labels is None else next(iter(labels.values())).shape[1]
-    maps: dict[str, FeatureMap] = {}
+    maps: dict[str, FittedMap] = {}
     weights: dict[str, Array] = {}
     own: dict[str, Array] = {name: np.zeros((values.shape[0], 0), np.float32) for name, values in X.items()}
     from_labels = dict(own)
@@ -369,7 +369,7 @@ def _learn(
 class _FoldSums:
     """Ridge regressions from kernel features to label vectors, one without each fold, in one pass."""
 
-    def __init__(self, feature_map: FeatureMap, X: Matrix, T: Any, fold: Array, ridge: float) -> None:
+    def __init__(self, feature_map: FittedMap, X: Matrix, T: Any, fold: Array, ridge: float) -> None:
         self._map, self._X, self._fold = feature_map, X, fold
         d = feature_map.width + (not feature_map.bias)
         gram, cross = np.zeros((N_FOLDS, d, d)), np.zeros((N_FOLDS, d, T.shape[1]))
@@ -431,21 +431,21 @@ def _posterior_directions(moment: Array, seed: int) -> Array:
     return np.hstack([vectors[:, :kept], vectors[:, kept:] @ fold.astype(np.float32)])
 
 
-def _with_bias(feature_map: FeatureMap, X: Matrix) -> Array:
+def _with_bias(feature_map: FittedMap, X: Matrix) -> Array:
     return _biased(feature_map.map(X), feature_map)
 
 
-def _biased(phi: Array, feature_map: FeatureMap) -> Array:
+def _biased(phi: Array, feature_map: FittedMap) -> Array:
     return phi if feature_map.bias else np.column_stack([phi, np.ones(len(phi), dtype=phi.dtype)])
 
 
-def _own_map(model: CrossModalHasher | None, modality: str) -> FeatureMap | None:
+def _own_map(model: FittedHasher | None, modality: str) -> FittedMap | None:
     """Return the model's kernel of a modality, None if it is missing or too wide."""
     feature_map = getattr(model, "maps_", {}).get(modality)
     return feature_map if feature_map is not None and feature_map.width <= MAX_WIDTH else None
 
 
-def feature_map_of(modality: str, maps: Mapping[str, FeatureMap], model: CrossModalHasher | None) -> FeatureMap:
+def feature_map_of(modality: str, maps: Mapping[str, FittedMap], model: FittedHasher | None) -> FittedMap:
     feature_map = maps.get(modality) or _own_map(model, modality)
     if feature_map is None:
         raise ValueError(f"no kernel of {modality!r}: the model is not the one these vectors were learned with")
@@ -516,7 +516,7 @@ def save_refinement(refinement: Refinement, folder: Path) -> dict[str, Any]:
 
 
 def load_refinement(
-    folder: Path, config: Mapping[str, Any], model: CrossModalHasher, encoders: Mapping[str, Encoder]
+    folder: Path, config: Mapping[str, Any], model: FittedHasher, encoders: Mapping[str, Encoder]
 ) -> Refinement:
     """Read the file of :func:`save_refinement`; RefinementError if it is another one."""
     from safetensors import SafetensorError

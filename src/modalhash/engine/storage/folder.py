@@ -28,6 +28,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ from modalhash.engine.storage.feature_cache import FILE as FEATURES
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
+    from modalhash.methods.persistence import SavedModel
 
 FORMAT = 1
 KIND = "modalhash engine"
@@ -125,12 +128,19 @@ class EngineFiles:
     """The parts of an engine other than its items."""
 
     config: dict[str, Any]
-    model: CrossModalHasher
+    saved_model: SavedModel
+    hasher: FittedHasher
     encoders: dict[str, Encoder]
     refinement: Refinement
     confidence: Confidence | None = None
     words: Encoder | None = None
     """Encoder for words in the space of the pictures, if texts are not a modality."""
+
+    @cached_property
+    def model(self) -> CrossModalHasher:
+        """The fitted method, for all but hashing; loading it may take scikit-learn."""
+        with _model_errors(self.saved_model.folder):
+            return self.saved_model.model
 
 
 @contextmanager
@@ -207,16 +217,13 @@ def recover_engine(folder: Path) -> None:
 
 def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     """Read model, encoders and configuration of an engine, and check that they match."""
-    from modalhash.methods.persistence import ModelFileError, load
+    from modalhash.methods.persistence import read_model
 
-    config = read_config(folder)
-    if "store" not in config and not (folder / ITEMS).is_file():
-        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
-    try:
-        model = load(folder / MODEL, trust=trust)
-    except ModelFileError as error:
-        raise EngineError(f"{folder} cannot be used: {error}") from error
-    if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
+    config = read_config_with_items(folder)
+    with _model_errors(folder / MODEL):
+        model = read_model(folder / MODEL, trust=trust)
+        hasher = model.hasher
+    if model.config["sha256"] != config["model"] or hasher.n_bits != config["n_bits"]:
         raise EngineError(
             f"{folder / MODEL} is not the model this engine was trained with, so the codes of its items are not valid. "
             "Restore the right one, or train again"
@@ -232,12 +239,23 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
         words = _read_encoder(folder, WORDS, "words", config["words"], trust)
     in_space = {**encoders, **({} if words is None else {"text": words})}
     try:
-        refinement = load_refinement(folder, config["refinement"], model, in_space)
+        refinement = load_refinement(folder, config["refinement"], hasher, in_space)
         saved = config.get("confidence")
         confidence = None if saved is None else load_confidence(folder, saved)
     except (RefinementError, ConfidenceError) as error:
         raise EngineError(f"{folder} cannot be used: {error}. Copy it again, or train again") from error
-    return EngineFiles(config, model, encoders, refinement, confidence, words)
+    return EngineFiles(config, model, hasher, encoders, refinement, confidence, words)
+
+
+@contextmanager
+def _model_errors(folder: Path) -> Iterator[None]:
+    """Raise EngineError if the model in a folder cannot be read."""
+    from modalhash.methods.persistence import ModelFileError
+
+    try:
+        yield
+    except ModelFileError as error:
+        raise EngineError(f"{folder.parent} cannot be used: {error}") from error
 
 
 def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:
@@ -258,6 +276,17 @@ def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict
     return encoder
 
 
+def built_in_reads(folder: Path, config: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return :attr:`Engine.reads` without loading the encoders; None if one is of another package."""
+    from modalhash.encoders import saved_reads
+
+    reads = {name: saved_reads(folder / ENCODERS / str(number)) for number, name in enumerate(config["modalities"])}
+    if "word_codes" in config["refinement"]["state"]:
+        reads = {**reads, "text": "text"}
+    known = {name: kind for name, kind in reads.items() if kind is not None}
+    return known if len(known) == len(reads) else None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an engine, or raise EngineError."""
     if not folder.is_dir():
@@ -266,6 +295,14 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} {what}; expected an engine. Create one with `modalhash train MANIFEST -o {folder}`"
         )
     return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=_REQUIRED, error=EngineError)
+
+
+def read_config_with_items(folder: Path) -> dict[str, Any]:
+    """Read the configuration, or raise EngineError if the items should be in the folder and are not."""
+    config = read_config(folder)
+    if "store" not in config and not (folder / ITEMS).is_file():
+        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
+    return config
 
 
 def model_digest(config: Mapping[str, Any]) -> str:

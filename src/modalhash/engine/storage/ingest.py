@@ -26,7 +26,7 @@ from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullEr
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.engine.search.refinement import Refinement
-    from modalhash.methods.base import CrossModalHasher
+    from modalhash.methods.fitted import FittedHasher
     from modalhash.store import Store
 
 BATCH_SIZE = 1024
@@ -79,7 +79,7 @@ def with_uri(record: Record, files: ItemFiles | None) -> Record:
 class ItemCoder:
     """Computes codes and refinement vectors of items from their features."""
 
-    model: CrossModalHasher
+    model: FittedHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     report: OnProblem

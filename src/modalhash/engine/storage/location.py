@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modalhash.core import files as _config
 from modalhash.core.files import abandoned_folders, sweep
@@ -27,7 +27,10 @@ from modalhash.engine.storage.folder import (
     recover_engine,
     write_config,
 )
-from modalhash.store import PostgresStore, SqliteStore, StoreError, drop_schema
+from modalhash.store import SqliteStore, StoreError
+
+if TYPE_CHECKING:
+    from modalhash.store import PostgresStore
 
 VARIABLE = "MODALHASH_DATABASE_URL"
 """Default environment variable for the URL of the database."""
@@ -92,6 +95,8 @@ class StoreLocation:
         """Open the store; a database with codes of another ``model`` (a digest) raises."""
         if self.kind == SQLITE:
             return SqliteStore(folder / ITEMS, searched_fields=searched_fields, read_only=read_only)
+        from modalhash.store import PostgresStore
+
         assert self.schema is not None
         return PostgresStore(
             self.url, schema=self.schema, searched_fields=searched_fields, read_only=read_only, model=model
@@ -103,6 +108,8 @@ class StoreLocation:
         """Create the store of a new engine in a scratch folder."""
         if self.kind == SQLITE:
             return SqliteStore(fresh / ITEMS, n_bits=n_bits, searched_fields=searched_fields)
+        from modalhash.store import PostgresStore
+
         assert self.schema is not None
         # written first, so that the schema is found if this process is killed
         write_config(fresh, {"kind": KIND, "format": FORMAT, **self.to_config()})
@@ -110,6 +117,8 @@ class StoreLocation:
 
     def drop(self, schema: str, *, only_look: bool = False) -> bool | None:
         """Drop an unused schema of the same database; see :func:`modalhash.store.drop_schema`."""
+        from modalhash.store import drop_schema
+
         return drop_schema(self.url, schema, only_look=only_look)
 
 

@@ -74,7 +74,7 @@ def verify_engine(
         message = "a process that was replacing this engine was killed; the previous engine was put back"
         found.append(Finding("leftover", str(folder), message, repaired=True))
     try:
-        read_parts(folder, trust=trust)
+        _ = read_parts(folder, trust=trust).model  # which reads more than opening does
     except (EngineError, OSError) as error:
         _raise_if_unknown(error)
         found.append(Finding("damage", str(folder), str(error)))
