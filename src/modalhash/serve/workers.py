@@ -247,10 +247,11 @@ class Supervisor:
                 worker.problem or f"a worker exited with code {worker.process.exitcode} before it was ready"
             )
         _log("worker_ended", worker)
-        if worker.successor_of in self._workers:  # the old worker keeps serving
+        staying = [other for other in self._workers if not other.is_leaving]
+        if worker.successor_of in staying:  # the old worker keeps serving
             self._to_replace.clear()
             return
-        if any(other.slot == worker.slot for other in self._workers):  # its successor is starting
+        if any(other.slot == worker.slot for other in staying):  # its successor is starting
             return
         if worker.is_ready:
             self._start(worker.slot)
