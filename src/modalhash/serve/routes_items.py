@@ -10,7 +10,7 @@ from starlette.responses import FileResponse, Response
 
 from modalhash.core.archives import ArchiveMember
 from modalhash.data import parse_labels
-from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id
+from modalhash.engine import Engine, Item, Problem, ProblemCode, default_id
 from modalhash.serve import schemas
 from modalhash.serve.auth import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
@@ -54,7 +54,7 @@ def item_operations(service: Service) -> list[Operation]:
         """Return one item."""
         asked = schemas.ItemParameters.of(request)
         record = await service.in_thread("items", _find, service, asked)
-        return json_response(schemas.item_json(Hit.from_record(record, 0)))
+        return json_response(schemas.item_json(record))
 
     async def media(request: Request) -> Response:
         """Return the picture of an item, or a thumbnail with sides of at most `size` pixels."""
@@ -203,7 +203,7 @@ def _newest(service: Service, asked: schemas.ItemsParameters) -> dict[str, Any]:
     end = asked.offset + asked.limit
     shown = numbers[asked.offset : end].tolist()
     records = store.records(shown)  # without concurrently removed items
-    items = [schemas.item_json(Hit.from_record(records[number], 0)) for number in shown if number in records]
+    items = [schemas.item_json(records[number]) for number in shown if number in records]
     return {"items": items, "total": len(numbers), "more": end < len(numbers)}
 
 
@@ -270,7 +270,7 @@ def _relabel_item(service: Service, client: Client, asked: schemas.ItemParameter
             raise HTTPError(404, f"{problem.reason}; nothing was changed")
         raise HTTPError(422, problem.reason)
     found = engine.store.records(list(engine.store.row_ids((name, id) for name in names).values()))
-    items = [schemas.item_json(Hit.from_record(record, 0)) for record in found.values()]
+    items = [schemas.item_json(record) for record in found.values()]
     return {"relabelled": items, "unknown_labels": list(done.unknown_labels)}
 
 
