@@ -29,7 +29,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "store": {"core"},
     "engine": {"core", "data", "encoders", "evaluation", "index", "methods", "store"},
     "experiments": {"core", "data", "evaluation", "methods"},
-    "serve": {"core", "data", "engine", "index", "store"},
+    "serve": {"core", "data", "engine", "store"},
 }
 TOPMOST = "cli"  # knows every room, and no room knows it
 ENGINE_FLOORS = ["items", "search", "storage reports", "training bulk"]  # sub-packages of engine, from the ground up
@@ -100,7 +100,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "index": [
         "interface kernels kernels.dots",
-        "layout sharded",
+        "layout",
         "kernels.bitsliced kernels.hit_lists kernels.numpy_search kernels.shells",
         "kernels.scans vectors",
         "kernels.compiled scan",

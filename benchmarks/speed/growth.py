@@ -4,8 +4,7 @@
     python benchmarks/speed/growth.py --quick    # a hundredth of the codes, nothing is written
 
 Codes lie around 1,000 centres, with an eighth of their bits flipped; queries are such codes, and 20 hits are wanted.
-Every row is measured in a process of its own: an index of all codes, and the same codes in four shards of one process,
-whose hits are compared with those of the single index for 10 queries. Times are the shortest of several runs on the
+Every row is measured in a process of its own. Times are the shortest of several runs on the
 clock (*alone*: the median of 20 queries), with processor seconds of all threads beside them. Memory is what the process
 has more than before, ids and codes included, and its highest point while it is filled.
 """
@@ -23,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from modalhash.index import HammingIndex, ShardedIndex
+from modalhash.index import HammingIndex
 from record import write
 from speed_rows import timed
 
 BITS, BLOCK, K, BATCH, N_ALONE = 64, 1_000_000, 20, 256, 20
-SIZES, N_SHARDS = (1_000_000, 10_000_000, 100_000_000), 4
+SIZES = (1_000_000, 10_000_000, 100_000_000)
 
 
 def make_codes(n: int, seed: int) -> np.ndarray:
@@ -43,10 +42,9 @@ def resident(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
-def measure(n: int, n_shards: int) -> dict[str, Any]:
+def measure(n: int) -> dict[str, Any]:
     """Fill an index of ``n`` codes in this process and search it."""
-    shards = [HammingIndex(BITS) for _ in range(n_shards)]
-    index = shards[0] if n_shards == 1 else ShardedIndex(shards)
+    index = HammingIndex(BITS)
     queries = make_codes(BATCH, seed=10**6)
     warm = HammingIndex(BITS)
     warm.add([1], queries[:1])
@@ -56,16 +54,14 @@ def measure(n: int, n_shards: int) -> dict[str, Any]:
     for start in range(0, n, BLOCK):
         ids, codes = np.arange(start, min(n, start + BLOCK)), make_codes(min(BLOCK, n - start), seed=start)
         begin = time.perf_counter()
-        shards[start // BLOCK % n_shards].add(ids, codes)
+        index.add(ids, codes)
         filling += time.perf_counter() - begin
     index.search(queries[:2], k=K)
     alone = [timed(lambda q=q: index.search(queries[q : q + 1], k=K))[0] for q in range(N_ALONE)]
     batches = [timed(lambda: index.search(queries, k=K))[0] for _ in range(3)]
-    hits = index.search(queries[:10], k=K)
     return {
         "items": n,
         "bits": BITS,
-        "shards": n_shards,
         "fill_seconds": round(filling, 2),
         "bytes_per_item": round((resident("VmRSS") - before) / n, 1),
         "peak_bytes_per_item": round((resident("VmHWM") - before) / n, 1),
@@ -73,7 +69,6 @@ def measure(n: int, n_shards: int) -> dict[str, Any]:
         "alone_processor_ms": round(1e3 * median(run.processor for run in alone), 3),
         "batch_ms_per_query": round(1e3 * min(run.seconds for run in batches) / BATCH, 3),
         "batch_processor_ms_per_query": round(1e3 * min(run.processor for run in batches) / BATCH, 3),
-        "hits": [hits.ids.tolist(), hits.distances.tolist()],
     }
 
 
@@ -81,22 +76,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, nargs="+", default=SIZES)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the codes; write nothing")
-    parser.add_argument("--one", type=int, nargs=2, metavar=("ITEMS", "SHARDS"), help="print one row as JSON")
+    parser.add_argument("--one", type=int, metavar="ITEMS", help="print one row as JSON")
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(*args.one)))
+        print(json.dumps(measure(args.one)))
         return
     rows = []
     for n in args.items:
-        answers = []
-        for n_shards in (1, N_SHARDS):
-            size = n // 100 if args.quick else n
-            command = [sys.executable, __file__, "--one", str(size), str(n_shards)]
-            row = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            answers.append(row.pop("hits"))
-            rows.append(row)
-            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        assert answers[0] == answers[1], "shards find what a single index finds"
+        command = [sys.executable, __file__, "--one", str(n // 100 if args.quick else n)]
+        row = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        rows.append(row)
+        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     if not args.quick:
         write("growth", rows)
 

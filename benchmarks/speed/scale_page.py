@@ -12,7 +12,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("scale.md", "search-internals.md")
-SHARD = 100_000_000  # codes of a shard in the arithmetic
 FILTERS = (
     "label = topic 30",
     "label = topic 30 and not label = topic 1",
@@ -51,7 +50,6 @@ def growth() -> str:
     rows = [
         [
             f"{row['items']:,}",
-            "one index" if row["shards"] == 1 else f"{row['shards']} shards in one process",
             short(row["alone_processor_ms"]),
             short(row["alone_ms"]),
             short(row["batch_processor_ms_per_query"]),
@@ -63,7 +61,6 @@ def growth() -> str:
     ]
     heads = [
         "codes",
-        "as",
         "one query, processor ms",
         "on the clock, ms",
         "a query of 256 together, processor ms",
@@ -71,38 +68,7 @@ def growth() -> str:
         "at its highest, GB",
         "filled in, s",
     ]
-    return f"{lines(heads, rows, numbers_from=2)}\n\n{machine(content)}"
-
-
-def arithmetic() -> str:
-    largest = max((row for row in read("growth")["rows"] if row["shards"] == 1), key=lambda row: row["items"])
-    per_shard = SHARD / largest["items"]
-    rows = []
-    for codes in (10**8, 10**9, 10**10):
-        n_shards = codes // SHARD
-        rows.append(
-            [
-                f"{codes:,}",
-                str(n_shards),
-                short(n_shards * per_shard * largest["items"] * largest["bytes_per_item"] / 1e9),
-                short(n_shards * per_shard * largest["items"] * largest["peak_bytes_per_item"] / 1e9),
-                short(n_shards * per_shard * largest["alone_processor_ms"] / 1e3),
-                short(per_shard * largest["alone_processor_ms"]),
-                short(n_shards * per_shard * largest["batch_processor_ms_per_query"] / 1e3),
-                short(1e3 / (per_shard * largest["batch_processor_ms_per_query"])),
-            ]
-        )
-    heads = [
-        "codes",
-        "shards",
-        "memory of all, GB",
-        "at its highest, GB",
-        "one query, processor s of all",
-        "its scan in each shard, ms",
-        "a query of 256 together, processor s of all",
-        "such queries a second, one core a shard",
-    ]
-    return lines(heads, rows, numbers_from=0)
+    return f"{lines(heads, rows, numbers_from=0)}\n\n{machine(content)}"
 
 
 def filters() -> str:
@@ -129,7 +95,7 @@ def opening() -> str:
 
 def filled(page: str) -> str:
     """Return a page with its tables as the results have them."""
-    for name, made in (("growth", growth), ("arithmetic", arithmetic), ("filters", filters), ("opening", opening)):
+    for name, made in (("growth", growth), ("filters", filters), ("opening", opening)):
         pattern = rf"(<!-- {name}: benchmarks/speed/scale_page.py -->\n).*?(<!-- end of {name} -->)"
         if re.search(pattern, page, re.DOTALL):
             block = f"\n{made()}\n\n"

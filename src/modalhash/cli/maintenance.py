@@ -1,9 +1,9 @@
-"""The commands info, verify, backup, restore, split and sync."""
+"""The commands info, verify, backup, restore and sync."""
 
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -241,31 +241,6 @@ def restore(
     with audited("restore", engine, sources=[str(file)]):
         restore_engine(file, engine, overwrite=overwrite, store=store, store_variable=store_variable)
     say(f"{engine} restored from {file}")
-
-
-def split(
-    engine: EngineFolder,
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to create, one for each shard.")],
-    trust: Trust = False,
-) -> None:
-    """Split an engine into several with a share of its items each, to serve from several machines.
-
-    They have the same model, so [b]modalhash ask[/b] can search them as one. The
-    first one gets the items that were added first. The original is not changed.
-
-    [bold]Examples[/bold]
-
-    modalhash split engine shard-1 shard-2 shard-3 shard-4
-    """
-    from modalhash.engine import split_engine
-
-    with open_engine(engine, trust=trust, read_only=True) as opened, ExitStack() as logs:
-        notes = [logs.enter_context(audited("split", shard, sources=[str(engine)])) for shard in shards]
-        sizes = split_engine(opened, shards)
-        for note, size in zip(notes, sizes, strict=True):
-            note["items"] = size
-    for shard, size in zip(shards, sizes, strict=True):
-        say(f"{shard}: {size:,} items")
 
 
 @with_option_groups

@@ -1,8 +1,7 @@
-"""The commands serve, tokens and ask."""
+"""The commands serve and tokens."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -18,16 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modalhash.cli.common import (
-    EXIT_INCOMPLETE,
-    AsJson,
     EngineFolder,
-    Radius,
     ReadOnly,
-    Refine,
     Trust,
-    Want,
     open_engine,
-    printable,
     say,
 )
 
@@ -113,76 +106,6 @@ def list_tokens(file: TokenFile) -> None:
     for token in read_tokens(file):
         until = "" if token.until is None else token.until.isoformat(timespec="seconds")
         typer.echo(f"{token.name}\t{token.role.name}\t{until}")
-
-
-def ask(
-    query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL", help="URL of a service, e.g. http://10.0.0.1:8000; repeat for each."),
-    ] = None,
-    image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
-    want: Want = None,
-    k: Annotated[int, typer.Option("-k", min=1, max=200, help="Number of hits.")] = 20,
-    radius: Radius = None,
-    label: Annotated[list[str] | None, typer.Option(help="Only items with this label; may be repeated.")] = None,
-    where: Annotated[str | None, typer.Option(help="Only items that match a filter.")] = None,
-    refine: Refine = True,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Return hits even if a service does not answer (exit code 1).")
-    ] = False,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a service.")] = 10.0,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="MODALHASH_TOKEN", help="Token of the services; prefer the variable."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Search several services as one, each with a share of the items (see [b]modalhash split[/b]).
-
-    Prints tab-separated lines: distance, modality, id, text or URL of the
-    picture, labels, service. If a service does not answer, the search fails,
-    unless [b]--partial[/b] is given.
-
-    Exit code: 0; 1 if hits of a service are missing; 2 for an error.
-
-    [bold]Examples[/bold]
-
-    modalhash ask "red boat" --at http://10.0.0.1:8000 --at http://10.0.0.2:8000
-
-    modalhash ask --image photo.jpg --want text -k 5 --at http://10.0.0.1:8000 --partial
-    """
-    from modalhash.serve.client import ShardedClient
-
-    if (query is None) == (image is None):
-        raise ValueError("expected either words or --image")
-    if not at:
-        raise ValueError("no services; give --at URL for each")
-    with ShardedClient(at, token=token, timeout=timeout, missing="partial" if partial else "error") as client:
-        answer = client.search(
-            text=query,
-            image=None if image is None else image.read_bytes(),
-            k=k,
-            radius=radius,
-            want=want or None,
-            labels=label or (),
-            where=where,
-            refine=refine,
-        )
-    if answer.message is not None:
-        say(answer.message, colour="yellow")
-    if as_json:
-        found = {"hits": answer.hits, "searched": answer.searched, "missing": list(answer.missing)}
-        typer.echo(json.dumps(found, ensure_ascii=False))
-    else:
-        for hit in answer.hits:
-            labels = ", ".join(map(str, hit["labels"]))
-            content = hit.get("text") or hit.get("media") or ""
-            cells = (str(hit["distance"]), hit["modality"], hit["id"], content, labels, hit["shard"])
-            typer.echo("\t".join(map(printable, cells)))
-    if answer.partial:
-        say(f"no answer from {', '.join(answer.missing)}; nearer items may be missing", colour="yellow")
-        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 MEGABYTES = 10

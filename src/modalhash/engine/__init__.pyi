@@ -36,11 +36,7 @@ from .settings import (
     TrainSettings as TrainSettings,
 )
 from .storage.audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
-from .storage.backup import (
-    backup_engine as backup_engine,
-    restore_engine as restore_engine,
-    split_engine as split_engine,
-)
+from .storage.backup import backup_engine as backup_engine, restore_engine as restore_engine
 from .storage.folder import EngineError as EngineError, EngineReplacedError as EngineReplacedError
 from .storage.folder_sync import (
     EmptyFolderError as EmptyFolderError,

@@ -1,12 +1,6 @@
 from .hamming import HammingIndex as HammingIndex
 from .interface import Hits as Hits, Index as Index
 from .scan import merge_sources as merge_sources
-from .sharded import (
-    FanOut as FanOut,
-    ShardedHits as ShardedHits,
-    ShardedIndex as ShardedIndex,
-    ShardError as ShardError,
-)
 from .snapshot import (
     Frozen as Frozen,
     Snapshot as Snapshot,

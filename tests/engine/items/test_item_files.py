@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from modalhash import Engine
-from modalhash.engine import backup_engine, restore_engine, split_engine
+from modalhash.engine import backup_engine, restore_engine
 from modalhash.engine.items.item import HOME, ItemFiles
 from modalhash.engine.storage.folder import read_config, write_config
 
@@ -98,10 +98,6 @@ def test_an_engine_that_is_copied_or_restored_alone_finds_its_photos_where_they_
     restore_engine(tmp_path / "backup.tar", tmp_path / "far" / "away" / "engine")
     with Engine.open(tmp_path / "far" / "away" / "engine") as engine:
         assert engine.path_of(engine.get("photos/1.png")) == mine / "photos" / "1.png"
-    with Engine.open(mine / "engine") as engine:
-        split_engine(engine, [tmp_path / "deep" / "shard"])
-        with Engine.open(tmp_path / "deep" / "shard") as shard:
-            assert paths(shard) == paths(engine)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Back up engines while they are in use, restore them, and split them into shards.
+"""Back up engines while they are in use, and restore them.
 
 A backup is a tar file. Its first member, ``backup.json``, lists the sizes and digests of the others, which are the
 files of the engine's folder (:mod:`modalhash.engine.storage.folder`) with the media that its items use.
@@ -11,12 +11,12 @@ import shutil
 import tarfile
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from modalhash.core import files as _config
 from modalhash.core.files import (
@@ -28,7 +28,7 @@ from modalhash.core.files import (
     temporary_files,
     write_atomically,
 )
-from modalhash.engine.items.item import HOME, ItemFiles
+from modalhash.engine.items.item import ItemFiles
 from modalhash.engine.search.confidence import FILE as CONFIDENCE
 from modalhash.engine.search.refinement import FILE as REFINEMENT
 from modalhash.engine.storage.folder import (
@@ -47,11 +47,7 @@ from modalhash.engine.storage.folder import (
     write_config,
 )
 from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store, has_schema
-from modalhash.store import Record, SqliteStore, StoreError
-
-if TYPE_CHECKING:
-    from modalhash.engine.engine import Engine
-
+from modalhash.store import SqliteStore, StoreError
 
 FORMAT = 1
 KIND = "modalhash backup"
@@ -278,57 +274,3 @@ def _is_own(name: str) -> bool:
         and len(name.encode("utf-8", "surrogatepass")) < 255
         and path.parts[:1] in {(one,) for one in (*_PARTS, ITEMS, MEDIA)}
     )
-
-
-def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
-    """Split an engine into shards and return the number of items of each. The engine is not changed.
-
-    Every shard has the engine's model and encoders. Items are distributed in the order in which they were added, so
-    that shards that are searched together in this order return the hits of the engine, ties included
-    (:class:`modalhash.serve.client.ShardedClient`). Items added or removed meanwhile may be missing.
-
-    Parameters
-    ----------
-    engine : the engine
-    folders : one for each shard, created atomically. Media are copied; other files stay and are found there
-    """
-    targets = [Path(folder) for folder in folders]
-    if not targets or len({folder.absolute() for folder in targets}) < len(targets):
-        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected one or more distinct folders")
-    items = engine.store.scan()
-    bounds = [len(engine) * number // len(targets) for number in range(len(targets) + 1)]
-    sizes = []
-    for target, (start, stop) in zip(targets, pairwise(bounds), strict=True):
-        with new_folder(target, overwrite=False) as fresh:
-            files = ItemFiles(target.resolve())
-            _copy_parts(engine, fresh, files)
-            fields = engine.config["searched_fields"]
-            with SqliteStore(fresh / ITEMS, n_bits=engine.n_bits, searched_fields=fields) as store:
-                left = stop - start
-                while left and (batch := list(islice(items, min(left, _MOVED_TOGETHER)))):
-                    store.add(_moved(record, engine, fresh, files) for record in batch)
-                    left -= len(batch)
-                sizes.append(len(store))
-    return sizes
-
-
-def _copy_parts(engine: Engine, fresh: Path, files: ItemFiles) -> None:
-    for name in (MODEL, ENCODERS):
-        shutil.copytree(engine.path / name, fresh / name)
-    for name in (REFINEMENT, CONFIDENCE):
-        if (engine.path / name).exists():
-            shutil.copy2(engine.path / name, fresh / name)
-    config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has its own file
-    write_config(fresh, {**config, HOME: str(files.folder), "generation": new_generation()})
-
-
-def _moved(record: Record, engine: Engine, fresh: Path, files: ItemFiles) -> Record:
-    """Return a record for a shard; copy its file if the engine saved it."""
-    parts = PurePosixPath(record.uri or "").parts
-    if len(parts) == 2 and parts[0] == MEDIA:
-        if engine.path.joinpath(*parts).is_file():
-            (fresh / MEDIA).mkdir(exist_ok=True)
-            shutil.copy2(engine.path.joinpath(*parts), fresh.joinpath(*parts))
-        return record
-    file = engine.path_of(record)
-    return record if file is None else replace(record, uri=files.uri(str(file)))
