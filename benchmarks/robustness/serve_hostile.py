@@ -294,7 +294,7 @@ def one_attack(service: Service, name: str, attack: Callable[[], int]) -> dict[s
     before, start = service.megabytes("VmRSS"), time.perf_counter()
     status = attack()
     seconds = time.perf_counter() - start
-    alive = service.process.poll() is None and get(service.port, "/healthz") == 200
+    alive = service.process.poll() is None and get(service.port, "/livez") == 200
     row = {"attack": name, "status": status, "seconds": round(seconds, 2), "alive": alive}
     row |= {"MB_before": round(before, 1), "MB_most": round(service.megabytes("VmHWM"), 1)}
     print(row, flush=True)
@@ -313,7 +313,7 @@ def main() -> None:
             before = service.megabytes("VmRSS")
             drawn = {"attack": "schemathesis", **fuzz(service, args.requests)}
             drawn |= {"MB_before": round(before, 1), "MB_most": round(service.megabytes("VmHWM"), 1)}
-            rows.append({**drawn, "alive": get(service.port, "/healthz") == 200})
+            rows.append({**drawn, "alive": get(service.port, "/livez") == 200})
             print(json.dumps(rows[-1], indent=1), flush=True)
             rows += [one_attack(service, name, attack) for name, attack in attacks(service.port).items()]
         mistakes = [line for line in log.read_text().splitlines() if '"where"' in line]

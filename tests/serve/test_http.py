@@ -54,7 +54,8 @@ def test_the_page_itself_needs_no_token_and_asks_for_it(guarded):
 
 
 def test_with_the_token_all_is_open(guarded):
-    assert guarded.get("/healthz").json() == {"status": "ok"}
+    for route in ("/livez", "/readyz", "/healthz"):
+        assert guarded.get(route).json() == {"status": "ok"}
     assert guarded.get("/engine", headers=BEARER).status_code == 200
     assert guarded.post("/search", json={"text": "red"}, headers=BEARER).status_code == 200
     assert guarded.get("/engine", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200

@@ -19,6 +19,8 @@ def test_the_description_names_what_there_is(client):
         "/media/{id}",
         "/values",
         "/healthz",
+        "/livez",
+        "/readyz",
         "/metrics",
     }
     body = schema["paths"]["/search"]["post"]["requestBody"]["content"]

@@ -78,9 +78,14 @@ def test_a_server_that_is_away(clients, postgres):  # noqa: F811
             answer = request()
             assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"], answer.text
             assert "nothing was changed" in answer.json()["error"]
-        assert one.get("/healthz").status_code == 200
+        assert one.get("/livez").status_code == 200
+        for route in ("/readyz", "/healthz"):
+            answer = one.get(route)
+            assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"]
+            assert "not ready" in answer.json()["error"]
     finally:
         postgres.start()
+    assert one.get("/readyz").status_code == 200
     assert "before" in found(two, "zebra")
     assert two.get("/items/during").status_code == 404
     assert one.post("/items", json={"id": "after", "text": "a yellow zebra"}).status_code == 201

@@ -215,3 +215,22 @@ def test_an_engine_is_retrained_beneath_its_clients_and_everything_acknowledged_
     assert failures == []
     with Engine.open(engine.path) as last:
         assert {record.id for record in last.items()} >= set(acknowledged)
+
+
+def test_ready_within_a_bound_while_the_store_is_silent(make_client, engine, monkeypatch):
+    monkeypatch.setattr("modalhash.serve.service.READY_SECONDS", 0.05)
+    client, go, calls = make_client(), threading.Event(), []
+
+    def silent():
+        calls.append(1)
+        assert go.wait(20)
+
+    monkeypatch.setattr(engine, "refresh", silent)
+    for _ in range(3):
+        answer = client.get("/readyz")
+        assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"]
+        assert "in 0.05 s" in answer.json()["error"]
+    assert client.get("/livez").status_code == 200
+    assert len(calls) == 1, "one check serves all requests"
+    go.set()
+    assert wait_for(lambda: client.get("/readyz").status_code == 200)

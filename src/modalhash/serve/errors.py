@@ -68,6 +68,10 @@ def busy_error(reason: str) -> HTTPError:
     return HTTPError(503, message, {"Retry-After": str(RETRY_SECONDS)})
 
 
+def not_ready_error(reason: str) -> HTTPError:
+    return HTTPError(503, f"the service is not ready: {reason}", {"Retry-After": str(RETRY_SECONDS)})
+
+
 def too_many_error(reason: str, seconds: float = RETRY_SECONDS) -> HTTPError:
     message = f"too many requests from one address ({reason}); try again in {ceil(seconds)} s"
     return HTTPError(429, message, {"Retry-After": str(ceil(seconds)), "Connection": "close"})

@@ -18,7 +18,7 @@ from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, WrongToke
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import log_exception, log_request
-from modalhash.serve.service import Service
+from modalhash.serve.service import OPEN_ROUTES, Service
 from modalhash.serve.worker_state import ProcessState
 
 POLICY = (
@@ -35,8 +35,6 @@ SECURITY_HEADERS = [
 ]
 """Headers of every response; none allows other sites to read it (CORS)."""
 COOKIE = "modalhash"
-OPEN_ROUTES = ("/healthz",)
-"""Routes that need no token and are exempt from load limits."""
 ADMIN_ROUTES = ("/audit",)
 READING_ROUTES = ("/search",)
 """Routes that change nothing although their method is not a safe one."""

@@ -140,8 +140,13 @@ def state_operations(service: Service) -> list[Operation]:
         writable = service.settings.writable and client_of(request.scope).role >= Role.write
         return json_response(await service.in_thread("items", _engine_info, service, writable))
 
-    async def health(request: Request) -> Response:
-        """Return whether the service is alive; no token is needed."""
+    async def live(request: Request) -> Response:
+        """Return whether the process is alive, whatever its store does; no token is needed."""
+        return json_response({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        """Return whether the store answers and the index is at its revision, else 503; no token is needed."""
+        await service.check_ready()
         return json_response({"status": "ok"})
 
     async def metrics(request: Request) -> Response:
@@ -156,7 +161,9 @@ def state_operations(service: Service) -> list[Operation]:
 
     return [
         Operation("GET", "/engine", engine, schemas.EngineInfo, tag="state"),
-        Operation("GET", "/healthz", health, schemas.Health, tag="state"),
+        Operation("GET", "/livez", live, schemas.Health, tag="state"),
+        Operation("GET", "/readyz", ready, schemas.Health, tag="state"),
+        Operation("GET", "/healthz", ready, schemas.Health, tag="state"),
         Operation("GET", "/metrics", metrics, ("text/plain",), tag="state"),
         Operation("GET", "/audit", audit, schemas.AuditResponse, tag="state", parameters=schemas.AuditParameters),
     ]

@@ -402,7 +402,7 @@ class RemoveResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service is alive."""
+    """That the service is alive, or ready."""
 
     status: Literal["ok"]
 

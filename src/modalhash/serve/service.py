@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash.engine import AuditLog, Engine, EngineReplacedError
-from modalhash.serve.errors import HTTPError, busy_error, field_error, too_many_error
+from modalhash.serve.errors import HTTPError, busy_error, field_error, not_ready_error, too_many_error
 from modalhash.serve.limits import MAX_LABELS, MAX_TEXT_LENGTH, Limits, Settings
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
@@ -216,11 +216,15 @@ def _too_large(max_bytes: int) -> HTTPError:
 
 
 Value = TypeVar("Value")
-Pool = Literal["items", "pictures", "changes", "duplicates", "follow"]
+Pool = Literal["items", "pictures", "changes", "duplicates", "follow", "ready"]
+READY_SECONDS = 2.0
+"""Time in which a ready service has its index at the revision of the store."""
 RETRY_SECONDS = 5.0
 """Time after which opening a replaced engine is retried."""
 MAX_REPLACEMENTS = 3
 """Number of times a change is retried because the engine was replaced."""
+OPEN_ROUTES = ("/livez", "/readyz", "/healthz")
+"""Routes that need no token and no engine, and are exempt from load limits."""
 
 
 class ServedEngine:
@@ -261,6 +265,7 @@ class Service:
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._follow_after = 0.0
+        self._ready_check: asyncio.Future[None] | None = None
         self.thumbnails = Thumbnails(max_bytes=self.limits.thumbnails, max_pixels=self.limits.pixels)
         self._executors: dict[Pool, ThreadPoolExecutor] = {
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
@@ -268,6 +273,7 @@ class Service:
             "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # sequential
             "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later requests reuse its result
             "follow": ThreadPoolExecutor(1, thread_name_prefix="follow"),
+            "ready": ThreadPoolExecutor(1, thread_name_prefix="ready"),
         }
 
     @property
@@ -314,6 +320,23 @@ class Service:
                 self._log("engine_not_followed", str(error))
                 raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
         raise busy_error("the engine is being replaced repeatedly")
+
+    async def check_ready(self) -> None:
+        """Raise the error of a service that is not ready; one check serves all requests that ask meanwhile."""
+        if self._ready_check is None or self._ready_check.done():
+            self._ready_check = asyncio.ensure_future(self.in_thread("ready", self._refresh_newest))
+            self._ready_check.add_done_callback(lambda check: check.cancelled() or check.exception())
+        done, _ = await asyncio.wait([self._ready_check], timeout=READY_SECONDS)
+        if not done:
+            raise not_ready_error(f"the store did not answer, or the index did not catch up, in {READY_SECONDS:g} s")
+        error = self._ready_check.exception()
+        if error is not None:
+            self._log("not_ready", str(error))
+            raise not_ready_error("the store cannot be used; see the log of the service") from error
+
+    def _refresh_newest(self) -> None:
+        with self.current_engine():
+            self.engine.refresh()
 
     @property
     def is_stale(self) -> bool:
@@ -394,7 +417,7 @@ class LeaseMiddleware:
         self.app, self.service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in OPEN_ROUTES:
             await self.app(scope, receive, send)
             return
         if self.service.is_stale:
