@@ -129,13 +129,12 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "workers",
     ],
     "store": [
-        "filters postgres.rows",
-        "postgres.conditions records sqlite.conditions",
-        "postgres.connection sqlite.words",
+        "filters",
+        "conditions",
+        "records",
+        "postgres.connection sqlite.labels sqlite.words",
         "postgres.words sqlite.schema",
-        "postgres.schema sqlite.rows",
-        "sqlite.connection",
-        "sqlite.store",
+        "postgres.schema sqlite.store",
         "postgres.store",
     ],
 }  # fmt: skip
@@ -236,7 +235,7 @@ def test_no_cycles():
 SAME_MODULES = {
     "codes": "packed in core, learned in amsh and rlh",
     "estimator": "of amsh and rlh",
-    **dict.fromkeys(("conditions", "connection", "rows", "schema", "store", "words"), "of sqlite and postgres"),
+    **dict.fromkeys(("schema", "store", "words"), "of sqlite and postgres"),
     **dict.fromkeys(("check", "train"), "of the engine, and the command"),
 }
 SAME_CLASSES = {"Hit", "Item", "Query"}  # of the engine, and their counterparts in the HTTP API

@@ -82,7 +82,7 @@ def test_a_follower_misses_nothing_of_writers_that_overlap(postgres, schema, sto
 
 
 def test_old_removals_are_forgotten(store, monkeypatch):
-    monkeypatch.setattr("modalhash.store.postgres.store._KEPT_REMOVALS", 5)
+    monkeypatch.setattr("modalhash.store.postgres.store.KEPT_REMOVALS", 5)
     store.add([record(f"{n:02}") for n in range(40)])
     index = HammingIndex(16)
     start = refresh(index, store)

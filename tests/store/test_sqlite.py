@@ -63,7 +63,7 @@ def test_codes_come_in_pages(store, monkeypatch):
 
 @pytest.mark.parametrize("few", [0, 3, 200_000])
 def test_labels_are_combined_alike_whether_few_or_many_items_have_them(store, monkeypatch, few):
-    monkeypatch.setattr("modalhash.store.sqlite.conditions._FEW", few)
+    monkeypatch.setattr("modalhash.store.sqlite.labels._FEW", few)
     store.add([record(f"{n:02}", labels=[name for name, step in zip("abc", (2, 3, 7), strict=True) if n % step == 0])
                for n in range(50)])  # fmt: skip
     for where, expected in {
@@ -296,7 +296,7 @@ def test_many_changed_items_are_counted(path):
 
 
 def test_old_removals_are_forgotten_and_whoever_is_behind_compares(path, monkeypatch):
-    monkeypatch.setattr("modalhash.store.sqlite.store._KEPT_REMOVALS", 3)
+    monkeypatch.setattr("modalhash.store.sqlite.store.KEPT_REMOVALS", 3)
     with SqliteStore(path, n_bits=16) as store:
         store.add([record(str(i)) for i in range(1, 13)])
         start = store.revision()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -268,6 +268,9 @@ class _Token(NamedTuple):
     def is_word(self, *words: str) -> bool:
         return self.kind == "word" and self.text.lower() in words
 
+    def is_bracket(self, text: str) -> bool:
+        return self.kind == "bracket" and self.text == text
+
 
 def _tokens(text: str) -> Iterator[_Token]:
     position = 0
@@ -312,25 +315,24 @@ class _Parser:
         return FilterError(f"the filter at character {self.token.position}: expected {expected}, got {self.token}")
 
     def either(self) -> Filter:
-        parts = [self.both()]
-        while self.token.is_word("or"):
-            self.take()
-            parts.append(self.both())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        return self.joined("or", self.both, Or)
 
     def both(self) -> Filter:
-        parts = [self.one()]
-        while self.token.is_word("and"):
+        return self.joined("and", self.one, And)
+
+    def joined(self, word: str, part: Callable[[], Filter], kind: type[_Joined]) -> Filter:
+        parts = [part()]
+        while self.token.is_word(word):
             self.take()
-            parts.append(self.one())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
     def one(self) -> Filter:
         negated = False
         while self.token.is_word("not"):
             self.take()
             negated = not negated
-        found = self.bracket() if self.token.text == "(" and self.token.kind == "bracket" else self.comparison()
+        found = self.bracket() if self.token.is_bracket("(") else self.comparison()
         return Not(found) if negated else found
 
     def bracket(self) -> Filter:
@@ -339,7 +341,7 @@ class _Parser:
             raise self.error(f"at most {MAX_DEPTH} brackets inside brackets")
         self.take()
         found = self.either()
-        if self.token.text != ")" or self.token.kind != "bracket":
+        if not self.token.is_bracket(")"):
             raise self.error("and, or, or )")
         self.take()
         self.depth -= 1
@@ -358,13 +360,13 @@ class _Parser:
         return Comparison(field, operator, self.value())
 
     def values(self) -> list[Value]:
-        if self.token.text != "(" or self.token.kind != "bracket":
+        if not self.token.is_bracket("("):
             raise self.error("( and values, as in (boat, sea)")
         found: list[Value] = []
-        while not found or (self.token.text == "," and self.token.kind == "bracket"):
+        while not found or self.token.is_bracket(","):
             self.take()
             found.append(self.value())
-        if self.token.text != ")" or self.token.kind != "bracket":
+        if not self.token.is_bracket(")"):
             raise self.error(", or )")
         self.take()
         return found

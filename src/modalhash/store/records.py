@@ -1,20 +1,22 @@
-"""The ``Store`` protocol, its records and errors, and the checks that all back ends share."""
+"""The ``Store`` protocol, its records and errors, and what all back ends share."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from modalhash.core.codes import check_codes
 from modalhash.core.typing import Array, Codes
+from modalhash.store.conditions import Dialect
 from modalhash.store.filters import KINDS, Filter
 
 MAX_REFINEMENT = 192
@@ -25,6 +27,15 @@ MAX_DEPTH = 100
 
 KEPT_MARKS = 32
 """Number of marks that a store keeps (:meth:`Store.add_mark`)."""
+
+MAX_CACHED = 8
+"""Filters whose selected row ids are cached."""
+
+MAX_DAMAGE = 20
+"""Messages of each kind of damage that are listed."""
+
+KEPT_REMOVALS = 10_000
+"""Removals that are recorded; older ones are derived from the existing row ids."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # a backslash before it may itself be escaped
@@ -252,25 +263,115 @@ class Store(Protocol):
         """Return the number of items by (modality, kind), without zeros."""
 
 
-class FoundNumbers:
-    """Cache of the row ids that recent filters selected, valid for one revision."""
+class SharedStore(Store):
+    """What the stores have in common: context manager, filters, whose results are cached, and marks."""
 
-    MOST = 8
+    dialect: ClassVar[Dialect]
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Revision, Array]] = {}
-        self._lock = threading.Lock()
+        self._found_lock = threading.Lock()
 
-    def get(self, key: str, revision: Revision, select: Callable[[], Array]) -> Array:
-        known = self._found.get(key)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, key: object) -> bool:
+        (checked,) = check_keys([key])  # type: ignore[list-item]
+        return checked in self.row_ids([checked])
+
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the row ids of the items that match the filter, ascending; recent results are cached.
+
+        A filter on labels or ids reads the items that have these; any other filter reads all items.
+        """
+        key = str(where)  # as text, because 1 and true are equal in Python, but not here
+        return self._cached(key, lambda: self._select_matching(where))
+
+    def newest(self, where: Filter | None = None) -> Array:
+        return self._cached(f"newest {where}", lambda: self._select_newest(where))
+
+    def removed(self, since: Revision, until: Revision) -> Array:
+        mark = self.dialect.mark
+        sql = f"SELECT number FROM removed WHERE step > {mark} AND step <= {mark} ORDER BY step"
+        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+        if int(self._meta("forgotten_removals") or 0) <= since.removals:  # read last: some may just have been dropped
+            return known
+        return np.setdiff1d(np.arange(1, since.items + 1), self._select_up_to(since.items), assume_unique=True)
+
+    def has_mark(self, mark: str) -> bool:
+        return mark in self._meta("marks").split()
+
+    def modalities(self) -> dict[str, int]:
+        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
+
+    def labels(self) -> dict[str, int]:
+        return dict(self._rows("SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"))
+
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        return dict(self._rows(*self.dialect.values_of(field), limit))
+
+    @abstractmethod
+    def _rows(self, sql: str, *values: Any) -> list[Any]: ...
+
+    @abstractmethod
+    def _select_matching(self, where: Filter | None) -> Array: ...
+
+    @abstractmethod
+    def _select_newest(self, where: Filter | None) -> Array: ...
+
+    @abstractmethod
+    def _select_up_to(self, last: int) -> Array:
+        """Return the row ids of all items up to ``last``."""
+
+    def _meta(self, key: str) -> str:
+        rows = self._rows(f"SELECT value FROM meta WHERE key = {self.dialect.mark}", key)
+        return str(rows[0][0]) if rows else ""
+
+    def _cached(self, key: str, select: Callable[[], Array]) -> Array:
+        """Return the row ids that a recent filter selected at this revision, or select them."""
+        revision, known = self.revision(), self._found.get(key)
         if known is None or known[0] != revision:
             known = revision, select()
-            with self._lock:
+            with self._found_lock:
                 self._found.pop(key, None)
                 self._found[key] = known
-                for old in list(self._found)[: -self.MOST]:
+                for old in list(self._found)[:-MAX_CACHED]:
                     del self._found[old]
         return known[1]
+
+
+def check_absent(known: Collection[Key], n: int) -> None:
+    """Raise ValueError if some of ``n`` new keys are in the store already."""
+    if known:
+        modality, id = next(iter(known))
+        raise ValueError(
+            f"{len(known)} of {n} ids are in the store already (first: {id!r} of {modality!r}); "
+            "nothing was added. Pass replace=True to replace those items"
+        )
+
+
+def check_present(wanted: Sequence[Key], known: Collection[Key]) -> None:
+    """Raise KeyError if a key to remove is not in the store."""
+    if len(known) < len(wanted):
+        modality, id = next(key for key in wanted if key not in known)
+        raise KeyError(
+            f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
+            f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
+        )
+
+
+def first_damage(found: list[str]) -> list[str]:
+    """Return the first messages about damaged items, and how many more there are."""
+    more = len(found) - MAX_DAMAGE
+    return found if more <= 0 else [*found[:MAX_DAMAGE], f"and {more:,} more items"]
 
 
 def check_records(records: Iterable[Record], n_bits: int) -> list[Record]:

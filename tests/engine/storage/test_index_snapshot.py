@@ -219,7 +219,7 @@ def test_a_snapshot_from_after_the_store_was_put_back_is_not_used(grown, folder)
 
 
 def test_forgotten_removals_are_found_by_comparing(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("modalhash.store.sqlite.store._KEPT_REMOVALS", 2)
+    monkeypatch.setattr("modalhash.store.sqlite.store.KEPT_REMOVALS", 2)
     snapshot = (folder / "index.snapshot").read_bytes()
     with Engine.open(folder) as engine:
         for id in engine_ids(engine)[:9]:

@@ -13,46 +13,59 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
 from modalhash.core.codes import n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
+from modalhash.store.conditions import PostgresDialect
 from modalhash.store.filters import SEARCHED_FIELDS, Filter
-from modalhash.store.postgres.conditions import NEWEST, condition, values_of
 from modalhash.store.postgres.connection import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
-from modalhash.store.postgres.rows import integers, read_rows
-from modalhash.store.postgres.schema import COLUMNS, COPIED, CREATE, FORMAT, FROM, KEYS, NUMBERS, PADDED_REFINEMENT
+from modalhash.store.postgres.schema import (
+    COLUMNS,
+    COPIED,
+    CREATE,
+    FORMAT,
+    FROM,
+    KEYS,
+    NUMBERS,
+    PADDED_REFINEMENT,
+    Derived,
+    from_row,
+    integers,
+    labels_of,
+    read_rows,
+    to_row,
+)
 from modalhash.store.postgres.words import find_items, searched_words
 from modalhash.store.records import (
     KEPT_MARKS,
+    KEPT_REMOVALS,
     MAX_REFINEMENT,
-    FoundNumbers,
     Key,
     Record,
     Revision,
+    SharedStore,
     StoreError,
+    check_absent,
     check_keys,
+    check_present,
     check_records,
     check_same_keys,
     check_updates,
-    to_json,
+    first_damage,
 )
-from modalhash.store.sqlite.rows import row_checksum
 from modalhash.store.sqlite.store import SqliteStore
 
 _PAGE_ROWS = 100_000
-_KEPT_REMOVALS = 10_000  # beyond these, removals are derived from the existing row ids
-_MAX_DAMAGE = 20  # messages of each kind that are listed
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
-class PostgresStore:
+class PostgresStore(SharedStore):
     """A :class:`~modalhash.store.Store` in a schema of a PostgreSQL database (extra ``postgres``; version 14 or later).
 
     Several processes, on several machines, may read and write the same schema; each writer waits up to ``timeout``
@@ -81,6 +94,8 @@ class PostgresStore:
         Digest of the model that computes the codes. The first one is stored, and any other is refused.
     """
 
+    dialect = PostgresDialect()
+
     def __init__(
         self,
         url: str,
@@ -96,10 +111,10 @@ class PostgresStore:
             raise ValueError(f"schema is {schema!r}; expected lower-case letters, digits and underscores")
         if n_bits is not None:
             check_int(n_bits, "n_bits", at_least=1)
+        super().__init__()
         self.schema, self.read_only = schema, read_only
         self._timeout = timeout
         self._connections = Connections(url, schema, read_only=read_only)
-        self._found = FoundNumbers()
         try:
             if n_bits is not None and not read_only:
                 self._create(n_bits)
@@ -114,21 +129,6 @@ class PostgresStore:
         except BaseException:
             self._connections.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return self.count()
-
-    def __contains__(self, key: object) -> bool:
-        (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r}, n_bits={self.n_bits})"
@@ -149,12 +149,8 @@ class PostgresStore:
         def work(connection: Any) -> Array:
             first = self._lock_counter(connection) + 1
             known = _select_numbers(connection, [record.key for record in batch])
-            if known and not replace:
-                modality, id = next(iter(known))
-                raise ValueError(
-                    f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
-                    "nothing was added. Pass replace=True to replace those items"
-                )
+            if not replace:
+                check_absent(known, len(batch))
             if not batch:
                 return np.empty(0, dtype=np.int64)
             _delete(connection, list(known.values()))
@@ -208,12 +204,8 @@ class PostgresStore:
         def work(connection: Any) -> int:
             self._lock_counter(connection)
             known = _select_numbers(connection, [key for key in wanted if _is_storable(*key)])
-            if missing == "error" and len(known) < len(wanted):
-                modality, id = next(key for key in wanted if key not in known)
-                raise KeyError(
-                    f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
-                    f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
-                )
+            if missing == "error":
+                check_present(wanted, known)
             _delete(connection, list(known.values()))
             return len(known)
 
@@ -226,7 +218,7 @@ class PostgresStore:
         rows = self._rows(sql, modality, id) if _is_storable(modality, id) else []
         if not rows:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.name}")
-        return _from_row(rows[0])
+        return from_row(rows[0])
 
     def row_ids(self, keys: Iterable[Key]) -> dict[Key, int]:
         wanted = [key for key in check_keys(keys) if _is_storable(*key)]
@@ -234,20 +226,9 @@ class PostgresStore:
 
     def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
         wanted = np.asarray(row_ids, dtype=np.int64).tolist()
-        test, values = ("true", []) if where is None else condition(where)
+        test, values = self.dialect.condition(where)
         sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number = ANY(%s) AND {test} ORDER BY item.number"
-        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
-
-    def matching(self, where: Filter | None = None) -> Array:
-        """Return the row ids of the items that match the filter, ascending; recent results are cached.
-
-        A filter on labels or ids reads the items that have these; any other filter reads all items.
-        """
-        key = str(where)  # as text, because 1 and true are equal in Python, but not here
-        return self._found.get(key, self.revision(), lambda: self._select_numbers(where, "item.number"))
-
-    def newest(self, where: Filter | None = None) -> Array:
-        return self._found.get(f"newest {where}", self.revision(), lambda: self._select_numbers(where, NEWEST))
+        return {row[0]: from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
 
     def search_text(
         self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
@@ -256,7 +237,7 @@ class PostgresStore:
 
         The rules are those of :meth:`~modalhash.store.SqliteStore.search_text`.
         """
-        test, values = ("true", []) if where is None else condition(where)
+        test, values = self.dialect.condition(where)
         found = self._connections.read(
             lambda connection: find_items(connection, query, test, values, limit, match_all=match_all)
         )
@@ -265,7 +246,7 @@ class PostgresStore:
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         last, stop = 0, self.revision().items
         while rows := self._connections.read(partial(_page, last=last, stop=stop, modality=modality)):
-            yield from (_from_row(row[1:]) for row in rows)
+            yield from (from_row(row[1:]) for row in rows)
             last = rows[-1][0]
 
     def codes(
@@ -281,16 +262,6 @@ class PostgresStore:
         for rows in self._pages(PADDED_REFINEMENT, columns, modality, since, until):
             vectors = np.ascontiguousarray(rows["refinement"]).view(np.int8)
             yield integers(rows["number"]), integers(rows["modality"]), vectors, rows["present"][:, 0] != 0
-
-    def removed(self, since: Revision, until: Revision) -> Array:
-        sql = "SELECT number FROM removed WHERE step > %s AND step <= %s ORDER BY step"
-        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
-        forgotten = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
-        if not forgotten or int(forgotten[0][0]) <= since.removals:  # read last: some may just have been dropped
-            return known
-        sql = f"SELECT number FROM item WHERE number <= {int(since.items)} ORDER BY number"
-        there = integers(self._copy_out(sql, (), [("n", 8)])["n"])
-        return np.setdiff1d(np.arange(1, since.items + 1), there, assume_unique=True)
 
     def revision(self) -> Revision:
         ((items, removals),) = self._rows("SELECT items, removals FROM counter")
@@ -309,12 +280,6 @@ class PostgresStore:
 
         self._change(work)
 
-    def has_mark(self, mark: str) -> bool:
-        return mark in self._connections.read(_marks)
-
-    def modalities(self) -> dict[str, int]:
-        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
-
     def count(self, modality: str | None = None) -> int:
         if modality is None:
             return int(self._rows("SELECT items_there FROM counter")[0][0])
@@ -326,12 +291,6 @@ class PostgresStore:
 
     def uris(self, part: str) -> set[str]:
         return {row[0] for row in self._rows("SELECT DISTINCT uri FROM item WHERE strpos(uri, %s) > 0", part)}
-
-    def labels(self) -> dict[str, int]:
-        return dict(self._rows("SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"))
-
-    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
-        return dict(self._rows(*values_of(field), limit))
 
     def damage(self) -> list[str]:
         """Read all items and return the damage found: checksums, words, labels and counts."""
@@ -356,7 +315,7 @@ class PostgresStore:
             with SqliteStore(target, n_bits=self.n_bits, searched_fields=self._fields) as copy, _snapshot(connection):
                 last, stop = 0, connection.execute("SELECT items FROM counter").fetchone()[0]
                 while rows := _page(connection, last, stop, None):
-                    copy.add(_from_row(row[1:]) for row in rows)
+                    copy.add(from_row(row[1:]) for row in rows)
                     last = rows[-1][0]
 
         self._connections.read(work)
@@ -371,9 +330,9 @@ class PostgresStore:
             copy.set_types(list(COPIED.values()))
             for number, record in enumerate(batch, first):
                 modality = modalities[record.modality]
-                derived = _Derived.of(record, modality, self._fields)
+                derived = Derived.of(record, modality, self._fields)
                 words += derived.n_words
-                copy.write_row(_to_row(number, record, modality, derived))
+                copy.write_row(to_row(number, record, modality, derived))
         _count_labels(connection, Counter(name for record in batch for name in set(map(str, record.labels))), 1)
         connection.execute(
             "UPDATE counter SET items = items + %s, items_there = items_there + %s, words = words + %s",
@@ -384,10 +343,18 @@ class PostgresStore:
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         return self._connections.read(lambda connection: _select(connection, sql, values))
 
-    def _select_numbers(self, where: Filter | None, order: str) -> Array:
-        test, values = ("true", []) if where is None else condition(where)
-        rows = self._copy_out(f"SELECT item.number FROM item WHERE {test} ORDER BY {order}", values, [("n", 8)])
-        return integers(rows["n"])
+    def _select_matching(self, where: Filter | None) -> Array:
+        return self._select_numbers(*self.dialect.condition(where), "item.number")
+
+    def _select_newest(self, where: Filter | None) -> Array:
+        return self._select_numbers(*self.dialect.condition(where), self.dialect.newest)
+
+    def _select_up_to(self, last: int) -> Array:
+        return self._select_numbers("number <= %s", [last], "number")
+
+    def _select_numbers(self, test: str, values: Sequence[Any], order: str) -> Array:
+        sql = f"SELECT item.number FROM item WHERE {test} ORDER BY {order}"
+        return integers(self._copy_out(sql, values, [("n", 8)])["n"])
 
     def _change(self, work: Any) -> Any:
         if self.read_only:
@@ -470,7 +437,7 @@ class PostgresStore:
             stop = self._lock_counter(connection)
             while rows := _page(connection, last, stop, None):
                 last = rows[-1][0]
-                new = [(*searched_words(_from_row(row[1:]), fields), row[0]) for row in rows]
+                new = [(*searched_words(from_row(row[1:]), fields), row[0]) for row in rows]
                 words += sum(n for _, n, _ in new)
                 with connection.cursor() as cursor:
                     cursor.executemany("UPDATE item SET searched = %s, n_words = %s WHERE number = %s", new)
@@ -493,14 +460,13 @@ class PostgresStore:
                 last = rows[-1][0]
                 for row in rows:
                     modality, *stored = row[11:]
-                    record = _from_row(row[1:11])
-                    derived = _Derived.of(record, modality, self._fields)
+                    record = from_row(row[1:11])
+                    derived = Derived.of(record, modality, self._fields)
                     labels.update(set(map(str, record.labels)))
                     n_items, n_words = n_items + 1, n_words + stored[2]
-                    if stored != [*derived[1:], _labels(record.labels).folded]:
+                    if stored != [*derived[1:], labels_of(record.labels).folded]:
                         found.append(f"the item {record.id!r} of {record.modality!r} is not as it was written")
-        more = len(found) - _MAX_DAMAGE
-        found = found if more <= 0 else [*found[:_MAX_DAMAGE], f"and {more:,} more items"]
+        found = first_damage(found)
         if (n_items, n_words) != (n_counted, n_words_counted):
             found.append(f"{n_items:,} items with {n_words:,} words, counted as {n_counted:,} and {n_words_counted:,}")
         if dict(labels) != counted:
@@ -603,11 +569,11 @@ def _delete(connection: Any, numbers: list[int]) -> None:
         (last - len(numbers), numbers),
     )
     ((first,),) = connection.execute("SELECT min(step) FROM removed").fetchall()
-    if last - first >= 2 * _KEPT_REMOVALS:  # rarely, and many together
-        connection.execute("DELETE FROM removed WHERE step <= %s", [last - _KEPT_REMOVALS])
+    if last - first >= 2 * KEPT_REMOVALS:  # rarely, and many together
+        connection.execute("DELETE FROM removed WHERE step <= %s", [last - KEPT_REMOVALS])
         connection.execute(
             "INSERT INTO meta VALUES ('forgotten_removals', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            [str(last - _KEPT_REMOVALS)],
+            [str(last - KEPT_REMOVALS)],
         )
 
 
@@ -619,77 +585,3 @@ def _count_labels(connection: Any, counts: Mapping[str, int], sign: int) -> None
             "ON CONFLICT (name) DO UPDATE SET items = label.items + excluded.items",
             (list(counts), [sign * n for n in counts.values()]),
         )
-
-
-class _Labels(NamedTuple):
-    """Labels of an item in the forms that are stored."""
-
-    json: str | None
-    names: list[str]
-    integers: list[int] | None
-    """Positions of the labels that are integers."""
-    folded: list[str]
-
-
-@lru_cache(4096)  # many items have the same labels
-def _labels(labels: tuple[str | int, ...]) -> _Labels:
-    names = [str(label) for label in labels]
-    integers = [position for position, label in enumerate(labels) if not isinstance(label, str)]
-    json = to_json(list(labels)) if labels else None
-    return _Labels(json, names, integers or None, [name.casefold() for name in names])
-
-
-class _Derived(NamedTuple):
-    """Columns of an item that are derived from its record."""
-
-    extra: str | None
-    checksum: int
-    searched: str
-    n_words: int
-
-    @classmethod
-    def of(cls, record: Record, modality: int, fields: Sequence[str]) -> Self:
-        extra = to_json(dict(record.extra)) if record.extra else None
-        start = modality, record.id, record.code, record.kind, record.text, record.uri
-        checksum = row_checksum(*start, _labels(tuple(record.labels)).json, extra, record.refinement)
-        return cls(extra, checksum, *searched_words(record, fields))
-
-
-def _to_row(number: int, record: Record, modality: int, derived: _Derived) -> tuple[Any, ...]:
-    """Return the columns of ``COPIED``."""
-    labels = _labels(tuple(record.labels))
-    return (
-        number,
-        modality,
-        record.id,
-        bytes(record.code),
-        record.kind,
-        record.text,
-        record.uri,
-        labels.names,
-        labels.integers,
-        labels.folded,
-        derived.extra,
-        record.refinement,
-        derived.checksum,
-        derived.searched,
-        derived.n_words,
-    )
-
-
-def _from_row(row: Sequence[Any]) -> Record:
-    """Return the record of a row of ``COLUMNS``."""
-    id, modality, code, kind, text, uri, labels, integers, extra, refinement = row
-    for place in integers or ():
-        labels[place] = int(labels[place])
-    return Record(
-        id=id,
-        modality=modality,
-        code=bytes(code),
-        kind=kind,
-        text=text,
-        uri=uri,
-        labels=tuple(labels),
-        extra=json.loads(extra) if extra else {},
-        refinement=None if refinement is None else bytes(refinement),
-    )

@@ -15,43 +15,49 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from modalhash.core.codes import n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice
+from modalhash.store.conditions import SqliteDialect
 from modalhash.store.filters import Filter
 from modalhash.store.records import (
     KEPT_MARKS,
+    KEPT_REMOVALS,
+    MAX_DAMAGE,
     MAX_REFINEMENT,
-    FoundNumbers,
     Key,
     Record,
     Revision,
+    SharedStore,
     StoreError,
+    check_absent,
     check_keys,
+    check_present,
     check_records,
     check_same_keys,
     check_updates,
+    first_damage,
 )
 from modalhash.store.sqlite import words
-from modalhash.store.sqlite.conditions import (
-    COUNTS,
-    NEWEST,
-    add_labels,
-    condition,
-    find_labelled,
-    forget_labels,
-    is_by_labels,
-    sorted_distinct,
-    values_of,
+from modalhash.store.sqlite.labels import add_labels, find_labelled, forget_labels, is_by_labels, sorted_distinct
+from modalhash.store.sqlite.schema import (
+    CHECKED,
+    COLUMNS,
+    FORMAT,
+    FROM,
+    INSERT,
+    connect,
+    connect_read_only,
+    from_row,
+    tell_damage,
+    to_row,
+    transaction,
+    translate_sqlite_errors,
 )
-from modalhash.store.sqlite.connection import connect, connect_read_only, tell_damage, translate_sqlite_errors
-from modalhash.store.sqlite.rows import COLUMNS, FROM, INSERT, from_row, to_row
-from modalhash.store.sqlite.schema import CHECKED, FORMAT, transaction
 
 _NUMBERS = """
 SELECT modality.name, item.id, item.number
@@ -66,14 +72,13 @@ CROSS JOIN item ON item.number = wanted.value CROSS JOIN modality ON modality.nu
 ORDER BY item.number
 """
 _PAGE_ROWS = 20_000  # per page; a long read would keep SQLite from writing the log back into the file
-_KEPT_REMOVALS = 10_000  # beyond these, removals are derived from the existing row ids
-_MAX_DAMAGE = 20  # messages of each kind that are listed
+_FEW = SqliteDialect(few=True)
 
 STORE_FORMAT = FORMAT
 """Format of the files that are written."""
 
 
-class SqliteStore:
+class SqliteStore(SharedStore):
     """A :class:`~modalhash.store.Store` in one SQLite file.
 
     Several processes may read and write the same file; each writer waits up to ``timeout`` seconds for the write lock.
@@ -106,6 +111,8 @@ class SqliteStore:
     >>> folder.cleanup()
     """
 
+    dialect = SqliteDialect()
+
     def __init__(
         self,
         path: str | Path,
@@ -115,6 +122,7 @@ class SqliteStore:
         searched_fields: Sequence[str] | None = None,
         read_only: bool = False,
     ) -> None:
+        super().__init__()
         self.path, self.read_only, self._timeout = Path(path), read_only, timeout
         if read_only:
             self._connection, self.n_bits = connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
@@ -131,23 +139,7 @@ class SqliteStore:
             raise
         self._lock = threading.RLock()
         self._closed = self._warned = False
-        self._found = FoundNumbers()
         self._word_facts = words.WordStatistics()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return self.count()
-
-    def __contains__(self, key: object) -> bool:
-        (checked,) = check_keys([key])  # type: ignore[list-item]
-        return checked in self.row_ids([checked])
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
@@ -164,12 +156,8 @@ class SqliteStore:
         batch = check_records(records, self.n_bits)
         with self._change() as connection:
             known = self._numbers([record.key for record in batch])
-            if known and not replace:
-                modality, id = next(iter(known))
-                raise ValueError(
-                    f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
-                    "nothing was added. Pass replace=True to replace those items"
-                )
+            if not replace:
+                check_absent(known, len(batch))
             self._delete(connection, list(known.values()))
             return self._insert(connection, batch)
 
@@ -218,12 +206,8 @@ class SqliteStore:
         wanted = list(dict.fromkeys(check_keys(keys)))
         with self._change() as connection:
             known = self._numbers(wanted)
-            if missing == "error" and len(known) < len(wanted):
-                modality, id = next(key for key in wanted if key not in known)
-                raise KeyError(
-                    f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
-                    f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
-                )
+            if missing == "error":
+                check_present(wanted, known)
             self._delete(connection, list(known.values()))
             return len(known)
 
@@ -241,7 +225,7 @@ class SqliteStore:
 
     def records(self, row_ids: Any, *, where: Filter | None = None) -> dict[int, Record]:
         wanted = json.dumps(np.asarray(row_ids, dtype=np.int64).tolist())
-        test, values = ("1", []) if where is None else condition(where, few=True)
+        test, values = _FEW.condition(where)
         # CROSS JOIN: one lookup per row id, even if the filter has an index
         sql = (
             f"SELECT item.number, {COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
@@ -250,22 +234,6 @@ class SqliteStore:
         rows = self._rows(sql, wanted, *values)
         with tell_damage(self.path):
             return {row[0]: from_row(row[1:]) for row in rows}
-
-    def matching(self, where: Filter | None = None) -> Array:
-        """Return the row ids of the items that match the filter, ascending; recent results are cached.
-
-        A filter on labels alone reads only the label tables. One on labels or ids among other fields reads the items
-        that have these; any other filter reads all items.
-        """
-        key = str(where)  # as text, because 1 and true are equal in Python, but not here
-        return self._found.get(key, self.revision(), lambda: self._select_matching(where))
-
-    def newest(self, where: Filter | None = None) -> Array:
-        def select() -> Array:
-            test, values = ("1", []) if where is None else condition(where)
-            return self._select_numbers(f"SELECT item.number FROM item WHERE {test} ORDER BY {NEWEST}", values)
-
-        return self._found.get(f"newest {where}", self.revision(), select)
 
     def search_text(
         self, query: str, *, where: Filter | None = None, limit: int = 20, match_all: bool = False
@@ -280,7 +248,7 @@ class SqliteStore:
         if not self._has_words:
             self._warn_of_no_words()
             return np.empty(0, np.int64)
-        test, values = ("1", []) if where is None else condition(where, few=True)
+        test, values = _FEW.condition(where)
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             return np.array(
@@ -315,14 +283,6 @@ class SqliteStore:
                 vectors, present = _padded(rows)
             yield numbers, groups, vectors, present
 
-    def removed(self, since: Revision, until: Revision) -> Array:
-        sql = "SELECT number FROM removed WHERE step > ? AND step <= ? ORDER BY step"
-        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
-        if self._forgotten() <= since.removals:  # read last, because some may just have been dropped
-            return known
-        there = [row[0] for row in self._rows("SELECT number FROM item WHERE number <= ?", since.items)]
-        return np.setdiff1d(np.arange(1, since.items + 1), np.array(there, dtype=np.int64))
-
     def revision(self) -> Revision:
         sql = (
             "SELECT iif(name = 'item', 'items', 'removals'), seq FROM sqlite_sequence WHERE name IN ('item', 'removed')"
@@ -342,14 +302,8 @@ class SqliteStore:
 
     def add_mark(self, mark: str) -> None:
         with self._change() as connection:
-            marks = " ".join([*self._marks(), mark][-KEPT_MARKS:])
+            marks = " ".join([*self._meta("marks").split(), mark][-KEPT_MARKS:])
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('marks', ?)", (marks,))
-
-    def has_mark(self, mark: str) -> bool:
-        return mark in self._marks()
-
-    def modalities(self) -> dict[str, int]:
-        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
 
     def count(self, modality: str | None = None) -> int:
         return sum(n for (name, _), n in self.counts().items() if modality in (None, name))
@@ -364,12 +318,6 @@ class SqliteStore:
     def uris(self, part: str) -> set[str]:
         return {row[0] for row in self._rows("SELECT uri FROM item WHERE instr(uri, ?)", part)}
 
-    def labels(self) -> dict[str, int]:
-        return dict(self._rows(COUNTS))
-
-    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
-        return dict(self._rows(*values_of(field), limit))
-
     def check(self) -> None:
         """Read the whole file and raise StoreError if it is damaged."""
         if found := self.damage():
@@ -379,7 +327,7 @@ class SqliteStore:
         """Read the whole file and return the damage found: pages, references, checksums of items."""
         found = []
         try:
-            found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({_MAX_DAMAGE})") if row[0] != "ok"]
+            found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({MAX_DAMAGE})") if row[0] != "ok"]
             if dangling := self._rows("PRAGMA foreign_key_check"):
                 found.append(f"{len(dangling)} rows refer to missing rows")
             found += self._changed_items()
@@ -464,18 +412,10 @@ class SqliteStore:
         connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
         self._forget_removals(connection)
 
-    def _marks(self) -> list[str]:
-        rows = self._rows("SELECT value FROM meta WHERE key = 'marks'")
-        return str(rows[0][0]).split() if rows else []
-
-    def _forgotten(self) -> int:
-        rows = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
-        return int(rows[0][0]) if rows else 0
-
     def _forget_removals(self, connection: sqlite3.Connection) -> None:
         first, last = connection.execute("SELECT min(step), max(step) FROM removed").fetchone()
-        if last is not None and last - first >= 2 * _KEPT_REMOVALS:
-            step = last - _KEPT_REMOVALS
+        if last is not None and last - first >= 2 * KEPT_REMOVALS:
+            step = last - KEPT_REMOVALS
             connection.execute("DELETE FROM removed WHERE step <= ?", (step,))
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten_removals', ?)", (str(step),))
 
@@ -494,8 +434,7 @@ class SqliteStore:
                 for _, modality, id, same in rows
                 if not same
             ]
-        more = len(found) - _MAX_DAMAGE
-        return found if more <= 0 else [*found[:_MAX_DAMAGE], f"and {more:,} more items"]
+        return first_damage(found)
 
     def _pages(
         self, column: str, modality: str | None, since: Revision | None, until: Revision | None
@@ -525,8 +464,15 @@ class SqliteStore:
     def _select_matching(self, where: Filter | None) -> Array:
         if where is not None and is_by_labels(where):
             return find_labelled(where, self._select_sorted)
-        test, values = ("1", []) if where is None else condition(where)
+        test, values = self.dialect.condition(where)
         return self._select_sorted(f"SELECT item.number FROM item WHERE {test}", values)
+
+    def _select_newest(self, where: Filter | None) -> Array:
+        test, values = self.dialect.condition(where)
+        return self._select_numbers(f"SELECT item.number FROM item WHERE {test} ORDER BY {self.dialect.newest}", values)
+
+    def _select_up_to(self, last: int) -> Array:
+        return self._select_numbers("SELECT number FROM item WHERE number <= ?", (last,))
 
     def _select_sorted(self, sql: str, values: Sequence[Any]) -> Array:
         """Return the selected row ids, ascending and distinct; sorting here lets SQLite read the smallest index."""
