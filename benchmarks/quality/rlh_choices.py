@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 
 from modalhash import AMSH, RLH
-from modalhash.core import kernel_choice
+from modalhash.core import features
 from modalhash.core.files import write_atomically
 from modalhash.data import Dataset, Split, SplitData, load_dataset, unpaired, with_split
 from modalhash.engine.training.code_length import count_collisions
@@ -43,7 +43,7 @@ DATA = {
 TEST_SPLITS = range(5)
 BEFORE: dict[str, Any] = {"kernel": "rbf", "posterior_ridge": 0.01, "functions": "margin"}
 """RLH before the kernel was chosen and functions were averaged."""
-MORE_CANDIDATES = (*kernel_choice.CANDIDATES, "rbf-sqrt")
+MORE_CANDIDATES = (*features.CANDIDATES, "rbf-sqrt")
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "before": BEFORE,
@@ -106,10 +106,10 @@ def misplaced(model: Any, parts: SplitData) -> float:
 def fitted(variant: str, parts: SplitData, bits: list[int]) -> Iterator[tuple[int, Any]]:
     """Yield a model per code length; features and posteriors are computed once."""
     parameters = dict(VARIANTS.get(variant, {}))
-    candidates = parameters.pop("candidates", kernel_choice.CANDIDATES)
+    candidates = parameters.pop("candidates", features.CANDIDATES)
     method = AMSH(random_state=0) if variant == "amsh" else RLH(random_state=0, **parameters)
     method.set_params(n_anchors={name: min(1500, size) for name, size in parts.training.sizes.items()})
-    with mock.patch.object(kernel_choice, "CANDIDATES", candidates):
+    with mock.patch.object(features, "CANDIDATES", candidates):
         yield from method.fit_path(parts.training.features, parts.training.labels, n_bits=bits).items()
 
 

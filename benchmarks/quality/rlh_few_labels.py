@@ -37,7 +37,7 @@ def main() -> None:
         for fold, parts in folds(name, wanted):
             few = parts._replace(training=missing_labels(parts.training, 0.9, seed=fold))
             for clear in (None, *CLEAR):
-                rlh.estimator.RELIABLE = clear or 0.0
+                rlh.RELIABLE = clear or 0.0
                 method = rlh.RLH(unlabelled="allow" if clear is None else "posterior", random_state=0)
                 for bits, model in fitted(method, few, BITS):
                     unseen = evaluate_databases(model, parts, databases=("unseen",))["unseen"]

@@ -6,6 +6,6 @@ from .evaluation import Protocol as Protocol, evaluate as evaluate
 from .index import HammingIndex as HammingIndex
 from .methods.amsh import AMSH as AMSH
 from .methods.base import TrainingItems as TrainingItems
-from .methods.persistence import load as load
+from .methods.fitted import load as load
 from .methods.registry import method as method
 from .methods.rlh import RLH as RLH

@@ -7,9 +7,17 @@ import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from modalhash.core import kernel_choice
-from modalhash.core.features import AnchorKernel, Linear, signed_roots
-from modalhash.core.kernel_choice import CANDIDATES, KERNELS, choose_kernel, kernel_maps, ranking_score
+from modalhash.core import features
+from modalhash.core.features import (
+    CANDIDATES,
+    KERNELS,
+    AnchorKernel,
+    Linear,
+    choose_kernel,
+    kernel_maps,
+    ranking_score,
+    signed_roots,
+)
 from modalhash.data import generate
 from modalhash.methods.registry import METHODS, get
 
@@ -72,7 +80,7 @@ def test_the_choice_does_not_depend_on_the_order_of_the_items():
         return scores[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_choice, "ranking_score", watched)
+        patch.setattr(features, "ranking_score", watched)
         for some in (np.arange(len(X)), order):
             choose_kernel(X[some], Y[some], 0)
     assert scores[: len(CANDIDATES)] == scores[len(CANDIDATES) :]
@@ -99,7 +107,7 @@ def test_the_score_is_that_of_explicit_regressions():
     folds = np.arange(90) % 3
     T = Y / np.sqrt(Y.sum(axis=1, keepdims=True))
     totals = []
-    for ridge in kernel_choice.RIDGES:
+    for ridge in features.RIDGES:
         values = []
         for fold in range(3):
             others, own = folds != fold, folds == fold

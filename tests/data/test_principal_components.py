@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 
 from modalhash.data import Dataset, read, with_split, write_npz
 from modalhash.data.dataset import PrincipalComponents
-from modalhash.experiments.grid_inputs import digest_of
+from modalhash.experiments.provenance import digest_of
 
 
 def words(n=80, width=12) -> sparse.csr_array:

@@ -184,14 +184,13 @@ def number(text: str) -> str:
 def test_a_comment_keeps_the_digest():
     assert digest("amsh") == code_digest("amsh")
     assert digest("amsh", changed("modalhash.core.linalg", comment)) == digest("amsh")
-    assert digest("amsh", changed("modalhash.methods.amsh.estimator", comment)) == digest("amsh")
+    assert digest("amsh", changed("modalhash.methods.amsh", comment)) == digest("amsh")
 
 
 def test_a_number_changes_the_methods_that_use_it_and_no_others():
     read = changed("modalhash.core.linalg", number)
     assert digest("amsh", read) != digest("amsh")
     assert digest("batch", read) != digest("batch")
-    assert digest("chance", read) == digest("chance"), "random codes need no linear algebra"
     read = changed("modalhash.methods.amsh.codes", number)
     assert digest("amsh", read) != digest("amsh")
     assert digest("batch", read) == digest("batch")

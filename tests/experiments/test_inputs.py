@@ -11,8 +11,8 @@ import pytest
 from modalhash.data import RECIPES, Dataset, twin, with_split, write_npz
 from modalhash.data.dataset import PrincipalComponents
 from modalhash.experiments import Input, Results, make_grid, make_plan, record
-from modalhash.experiments.grid_inputs import describe, digest_of
 from modalhash.experiments.measure import Loader
+from modalhash.experiments.provenance import describe, digest_of
 from shared_data import shared_data
 
 

@@ -14,8 +14,7 @@ from contract import ALL, OUTSIDE, PAIRED, SUPERVISED, UNPAIRED, block_data, fit
 from modalhash import load
 from modalhash.core.codes import pack_signs
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods.fitted import FittedHasher
-from modalhash.methods.persistence import ModelFileError, flatten, read_model
+from modalhash.methods.fitted import FittedHasher, ModelFileError, flatten, read_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 

@@ -11,7 +11,7 @@ from contract import block_data, make
 from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods import fmh
-from modalhash.methods._labels import squared_products
+from modalhash.methods.fmh import squared_products
 from modalhash.methods.registry import info
 from strategies import problems, weights
 

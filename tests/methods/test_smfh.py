@@ -9,7 +9,7 @@ from scipy import linalg, sparse
 from modalhash.core.features import Linear
 from modalhash.core.linalg import unit_rows
 from modalhash.methods import smfh
-from modalhash.methods._factors import SparseRows, cross, fit_rows
+from modalhash.methods.cmfh import SparseRows, cross, fit_rows
 from modalhash.methods.smfh import SMFH, Graph, neighbours
 
 

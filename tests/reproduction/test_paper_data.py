@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fabricated_results import little_root
 
-from modalhash.experiments.grid_inputs import describe
+from modalhash.experiments.provenance import describe
 from reproduction.paper_data import SOURCES
 from shared_data import shared_data
 

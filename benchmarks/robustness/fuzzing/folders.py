@@ -22,7 +22,7 @@ from modalhash.engine.search.confidence import ConfidenceError, load_confidence
 from modalhash.engine.search.refinement import RefinementError, load_refinement
 from modalhash.engine.storage.folder import EngineError, read_parts
 from modalhash.experiments import Results, pack, unpack
-from modalhash.methods.persistence import ModelFileError, load
+from modalhash.methods.fitted import ModelFileError, load
 from modalhash.store import SqliteStore, StoreError
 
 JSON_TOKENS = [

@@ -116,6 +116,20 @@ def unit_rows(L: Array) -> Array:
     return L / np.where(norms > 0, norms, 1.0)[:, None]
 
 
+def similarity_times(Gx: Array, Gy: Array, M: Array) -> Array:
+    """Return S M for S = 2GxGyᵀ − 11ᵀ, the similarity by label rows of length 1, which is never formed."""
+    product = Gx @ (2 * (Gy.T @ M))
+    product -= M.sum(axis=0)
+    return np.asarray(product)
+
+
+def squared_similarity(Gx: Array, Gy: Array) -> float:
+    """Return ‖S‖²."""
+    overlap = float(np.vdot(Gx.T @ Gx, Gy.T @ Gy))
+    total = float(Gx.sum(axis=0) @ Gy.sum(axis=0))
+    return 4 * overlap - 4 * total + len(Gx) * len(Gy)
+
+
 def balanced_procrustes(Z: Array, rng: np.random.Generator, w: Array | None = None) -> Array:
     """Return V that maximises tr(Zᵀ W V) subject to Vᵀ W V = n I and wᵀ V = 0, with n = Σ w.
 

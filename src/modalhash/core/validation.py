@@ -22,13 +22,13 @@ from modalhash.core.frames import (
     NUMBER,
     TEXT,
     Frame,
+    TracedFeatures,
     frame_columns,
     frame_matrix,
     is_frame,
     kind_of_frame,
     name_row,
 )
-from modalhash.core.row_sources import TracedFeatures
 from modalhash.core.typing import Array, Matrix
 
 T = TypeVar("T")

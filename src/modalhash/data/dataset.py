@@ -17,7 +17,7 @@ import scipy
 from scipy import sparse
 
 from modalhash.core.files import write_atomically
-from modalhash.core.row_sources import Origin, TracedFeatures
+from modalhash.core.frames import Origin, TracedFeatures
 from modalhash.core.typing import Array, Matrix
 from modalhash.data.checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
 from modalhash.data.read_error import ReadError

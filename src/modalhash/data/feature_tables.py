@@ -18,9 +18,8 @@ import numpy as np
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.files import sha256_of
-from modalhash.core.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, is_frame
+from modalhash.core.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, Origin, is_frame
 from modalhash.core.imports import require
-from modalhash.core.row_sources import Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import label_matrix, label_names, parse_labels
 from modalhash.data.dataset import Dataset, Split

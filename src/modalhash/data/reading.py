@@ -13,8 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash.core.files import sha256_of
-from modalhash.core.frames import Frame, is_frame
-from modalhash.core.row_sources import Origin
+from modalhash.core.frames import Frame, Origin, is_frame
 from modalhash.core.typing import Array
 from modalhash.data.checks import padded_bytes
 from modalhash.data.dataset import Dataset, Split

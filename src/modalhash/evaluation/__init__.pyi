@@ -9,13 +9,14 @@ from .figures import (
 )
 from .measures import (
     Curve as Curve,
+    Ranking as Ranking,
     average_precision as average_precision,
     by_radius as by_radius,
     by_rank as by_rank,
     mean_average_precision as mean_average_precision,
+    rank as rank,
 )
 from .protocol import CHOICES as CHOICES, PRESETS as PRESETS, Protocol as Protocol
-from .ranking import Ranking as Ranking, rank as rank
 from .result import Direction as Direction, Result as Result, Table as Table, compare as compare
 from .retrieval import (
     chance_level as chance_level,

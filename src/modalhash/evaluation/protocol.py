@@ -13,7 +13,7 @@ import numpy as np
 
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_choice, check_int
-from modalhash.evaluation.ranking import TIES
+from modalhash.evaluation.measures import TIES
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "ties": TIES,

@@ -18,9 +18,8 @@ import numpy as np
 from modalhash.core.codes import check_codes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
-from modalhash.evaluation.measures import average_precision, by_radius, by_rank
+from modalhash.evaluation.measures import Ranking, average_precision, by_radius, by_rank, rank
 from modalhash.evaluation.protocol import CHOICES, Protocol
-from modalhash.evaluation.ranking import Ranking, rank
 from modalhash.evaluation.result import Direction, Result
 
 USUAL_RANKS = (10, 100, 1000)

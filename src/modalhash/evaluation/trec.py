@@ -18,7 +18,7 @@ import numpy as np
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.typing import Array
-from modalhash.evaluation.ranking import Ranking
+from modalhash.evaluation.measures import Ranking
 from modalhash.evaluation.result import Table
 from modalhash.evaluation.significance import bootstrap_interval, paired_tests
 

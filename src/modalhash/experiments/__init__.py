@@ -1,7 +1,7 @@
 """Measure a grid of methods, data sets, code lengths, seeds and scenarios that a TOML file describes.
 
-``config`` reads a grid and lists its cells, ``grid_inputs`` finds its data sets, ``provenance`` tells when a cell has
-to be measured again, ``measure`` measures one cell, ``run`` runs many in worker processes, ``timing`` estimates how
+``config`` reads a grid and lists its cells, ``provenance`` finds its data sets and tells when a cell has to be measured
+again, ``measure`` measures one cell, ``run`` runs many in worker processes, ``timing`` estimates how
 long they take, ``results`` stores them and makes tables and figures from them. Without a grid file, ``comparison``
 compares methods on one data set and ``tuning`` searches for the parameters of one method.
 """

@@ -22,9 +22,8 @@ from .config import (
     read_parameters as read_parameters,
     write_parameters as write_parameters,
 )
-from .grid_inputs import Input as Input
 from .measure import RECALL as RECALL
-from .provenance import code_digest as code_digest, describe_environment as describe_environment
+from .provenance import Input as Input, code_digest as code_digest, describe_environment as describe_environment
 from .results import (
     Results as Results,
     Study as Study,

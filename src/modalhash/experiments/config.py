@@ -39,8 +39,7 @@ from typing import Any, NamedTuple
 from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.validation import check_choice, check_int
 from modalhash.evaluation import Protocol
-from modalhash.experiments.grid_inputs import Input
-from modalhash.experiments.provenance import code_digest
+from modalhash.experiments.provenance import Input, code_digest
 from modalhash.methods import registry
 
 SET_ELSEWHERE = {"n_bits": "the code lengths (--bits)", "random_state": "the seeds (--seeds)"}

@@ -27,7 +27,7 @@ from modalhash.methods import registry
 
 if TYPE_CHECKING:
     from modalhash.experiments.config import Cell
-    from modalhash.experiments.grid_inputs import Input
+    from modalhash.experiments.provenance import Input
 
 RECALL = np.linspace(0, 1, 51)
 """Recall at which curves have the precision."""

@@ -1,6 +1,7 @@
-"""Digests of the code that produces numbers, so that a change invalidates only what it affects.
+"""Digests of the data and the code that produce numbers, so that a change invalidates only what it affects.
 
-Also describes the environment (versions, BLAS, machine, commit) on which times and last digits depend.
+The data sets of a grid are named, files, generated, or synthetic twins for times, with a given or drawn split. Also
+describes the environment (versions, BLAS, machine, commit) on which times and last digits depend.
 """
 
 from __future__ import annotations
@@ -12,14 +13,24 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy import sparse
+
+from modalhash.core.files import sha256_of
+from modalhash.core.typing import Array
+from modalhash.data import NAMED, data_root, declared, how_to_get, is_named, is_present, load_dataset, with_split
 from modalhash.methods import registry
+
+if TYPE_CHECKING:
+    from modalhash.data import Dataset
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "BLIS_NUM_THREADS")
 """Set to 1 in every worker: on two cores, two processes with two threads each are slower than with one."""
@@ -80,8 +91,8 @@ MEASURING = "modalhash.experiments.measure"
 """Module that computes the numbers; it imports scenarios, measures and kernels."""
 NOT_NUMERICAL = re.compile(
     r"modalhash(\.(cli|encoders|engine|index|serve|store)(\..*)?|\.core\.(files|imports|progress|typing)"
-    r"|\.methods\.(persistence|registry)|\.evaluation\.(figures|significance|trec)"
-    r"|\.experiments\.(config|grid_inputs|provenance))?"
+    r"|\.methods\.registry|\.evaluation\.(figures|significance|trec)"
+    r"|\.experiments\.(config|provenance))?"
 )
 """Modules without influence on numbers, although numerical ones import them."""
 
@@ -120,11 +131,15 @@ def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
             continue
         text, is_package = source
         digest, imports = _analyse(text)
-        if not (is_package and name.partition(".")[0] == "modalhash"):  # packages only re-export names
+        if not (is_package and name.partition(".")[0] == "modalhash" and _only_re_exports(text)):
             found[name] = digest
         for node in imports:
             waiting += _imports(node, packages, read)
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _only_re_exports(text: str) -> bool:
+    return not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in ast.parse(text).body)
 
 
 @cache
@@ -194,3 +209,158 @@ def _read(module: str) -> tuple[str, bool] | None:
         return None
     path, stub = Path(spec.origin), Path(spec.origin).with_suffix(".pyi")  # the stub of a package lists its names
     return (stub if stub.exists() else path).read_text(encoding="utf-8"), spec.submodule_search_locations is not None
+
+
+ARRAYS = (".mat", ".npz", ".h5", ".hdf5")
+
+
+@dataclass(frozen=True)
+class Input:
+    """How a data set is loaded and split. Data files are preferred to the catalog."""
+
+    name: str
+    title: str = ""
+    catalog: str = ""
+    """Name for ``load_dataset``, optionally with a variant: ``mirflickr25k:full``."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of ``load_dataset``."""
+    files: Sequence[str] = ()
+    """Folder or files, the preferred first; relative to the folder of the data sets."""
+    twin: str = ""
+    """Name of a synthetic twin, of which only the time of a fit is measured."""
+    generated: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``modalhash.data.generate``."""
+    modalities: Sequence[str] = ()
+    """Modalities in use, in this order; all by default."""
+    queries: int = 0
+    """Queries drawn per seed if the data have no split; by default the data set's own number, or a fifth."""
+    training: int = 0
+    """Training items drawn from the rest; all by default."""
+    how: str = ""
+    """How to get the files, if they are not in the catalog."""
+
+    @property
+    def measured(self) -> bool:
+        return not self.twin
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.name
+
+    def present(self, root: Path | None) -> bool:
+        if self.twin or self.generated or self._file(root) is not None:
+            return True
+        return is_named(self.catalog) and is_present(self.catalog, root)
+
+    def _file(self, root: Path | None) -> Path | None:
+        for name in self.files:
+            path = data_root(root) / name
+            if path.is_file() or (path.is_dir() and any(file.suffix in ARRAYS for file in path.iterdir())):
+                return path
+        return None
+
+    def load(self, root: Path | None) -> Dataset:
+        """Load the modalities, with the given split or the sizes of the one to draw."""
+        if self.twin:
+            from modalhash.data import twin
+
+            return twin(self.twin, root=root)
+        path = self._file(root)
+        if path is not None:
+            from modalhash.data import read
+
+            dataset = declared(read(path), path if path.is_dir() else path.parent)
+        elif self.generated:
+            from modalhash.data import generate
+
+            dataset = generate(**self.generated).dataset()
+        else:
+            dataset = load_dataset(self.catalog, root, **self.options)
+        sizes = {"query": self.queries, "training": self.training}
+        own = {part: size for part, size in sizes.items() if size}
+        dataset = replace(dataset, name=self.name, split_sizes={**dataset.split_sizes, **own})
+        return dataset.only(*self.modalities) if self.modalities else dataset
+
+    def how_to_get(self) -> str:
+        if self.how:
+            return self.how
+        if is_named(self.catalog):
+            return how_to_get(self.catalog, "data").replace("\n", " ")
+        if self.files:
+            return f"There is no {' or '.join(self.files)}."
+        return f"No data set is called {self.catalog!r}; there are {', '.join(NAMED)}. Files are named by `file`."
+
+
+def describe(source: Input, root: Path | None) -> dict[str, Any]:
+    """Return digest and sizes of a data set for the results; a twin is not drawn for this."""
+    if source.twin:
+        return _describe_twin(source, root)
+    loaded = source.load(root)
+    split = with_split(loaded, seed=0).split
+    assert split is not None
+    first = loaded.modalities[0]
+    return {
+        "name": source.name,
+        "title": source.heading,
+        "digest": digest_of(loaded),
+        "options": dict(source.options),
+        "kind": loaded.kind,
+        "features": loaded.widths,
+        "items": loaded.sizes[first],
+        "training": len(split.training[first]),
+        "queries": len(split.query[first]),
+        "classes": len(loaded.class_names),
+        "labels_per_item": float(np.mean(loaded.labels[first].sum(axis=1))),
+        "own_split": loaded.split is not None,
+        "measured": True,
+    }
+
+
+def _describe_twin(source: Input, root: Path | None) -> dict[str, Any]:
+    from modalhash.data import RECIPES, twin
+
+    recipe = RECIPES[source.twin]
+    labels = recipe.labels_file(root)
+    real = None if labels is None else sha256_of([labels])
+    content = "twin", source.twin, 0, 1.0, recipe, real, source_digest([twin.__module__])
+    return {
+        "name": source.name,
+        "title": source.heading,
+        "digest": hashlib.sha256(repr(content).encode()).hexdigest(),
+        "options": {},
+        "kind": "twin",
+        "labels": "drawn" if labels is None else "real",
+        "features": {"image": recipe.image, "text": recipe.text},
+        "items": recipe.n_query + recipe.n_training,
+        "training": recipe.n_training,
+        "queries": recipe.n_query,
+        "classes": len(recipe.frequencies),
+        "own_split": True,
+        "measured": False,
+    }
+
+
+def digest_of(dataset: Dataset) -> str:
+    """Return the SHA-256 over everything that a fit and its measurement use."""
+    total = hashlib.sha256()
+
+    def add(name: str, values: Any) -> None:
+        if sparse.issparse(values):
+            for part in ("data", "indices", "indptr"):
+                add(f"{name}.{part}", getattr(values, part))
+            return
+        array: Array = np.ascontiguousarray(values)
+        total.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        total.update(array.tobytes())
+
+    for name in dataset.modalities:
+        add(f"features {name}", dataset.features[name])
+        add(f"labels {name}", dataset.relevance[name])
+        add(f"ids {name}", dataset.ids[name].astype(str) if dataset.ids[name].dtype.hasobject else dataset.ids[name])
+        if dataset.split is not None:
+            for part in ("training", "query", "database"):
+                add(f"{part} {name}", getattr(dataset.split, part)[name].astype(str))
+    for what, sizes in (("components", dataset.components), ("split sizes", dataset.split_sizes)):
+        if sizes:
+            total.update(f"{what} {sorted(sizes.items())};".encode())
+    return total.hexdigest()

@@ -26,9 +26,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from modalhash.experiments.config import Cell, Grid, cells_of, unique
-from modalhash.experiments.grid_inputs import Input, describe
 from modalhash.experiments.measure import Loader, measure, parts_under, prepare
-from modalhash.experiments.provenance import THREADS
+from modalhash.experiments.provenance import THREADS, Input, describe
 from modalhash.experiments.results import Results
 from modalhash.experiments.timing import describe_work, growth_of, nearest_to_mean, time_small_fits
 

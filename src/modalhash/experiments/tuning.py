@@ -26,7 +26,7 @@ from modalhash.data import Dataset, SplitData, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
 from modalhash.experiments.comparison import SCENARIOS, check_measurable, make_model, prepared, split_by
 from modalhash.experiments.config import check_parameters
-from modalhash.experiments.grid_inputs import digest_of
+from modalhash.experiments.provenance import digest_of
 from modalhash.experiments.timing import describe_work, time_small_fits
 from modalhash.methods import registry
 

@@ -1,3 +1,3 @@
 from .base import CrossModalHasher as CrossModalHasher, TrainingItems as TrainingItems
-from .persistence import ModelFileError as ModelFileError, load as load
+from .fitted import ModelFileError as ModelFileError, load as load
 from .registry import Method as Method, get as get, info as info, installed as installed, method as method

@@ -33,13 +33,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
-from modalhash.core.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
+from modalhash.core.features import kernel_maps
+from modalhash.core.linalg import (
+    RidgeFactor,
+    balanced_procrustes,
+    principal_directions,
+    sign,
+    similarity_times,
+    squared,
+    squared_similarity,
+    unit_rows,
+)
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import integer, number
-from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
@@ -71,7 +79,7 @@ class ALECH(PairedHasher):
     code_weight : λ, weight of the codes, relative to the similarity, in the hash functions
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : most anchors of the kernel; or a dict by modality. None is 500 for the first and 1000 for the second
     max_iter : sweeps
     random_state : int, Generator or None

@@ -27,7 +27,7 @@ from modalhash.core.features import FeatureMap
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.distributed import any_dask, in_memory, lazily, rows_of
-from modalhash.methods.fitted import FittedHasher
+from modalhash.methods import fitted
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Training:
         return value
 
 
-class CrossModalHasher(FittedHasher, BaseEstimator, ABC):
+class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
     """Base class of all methods.
 
     A subclass stores its parameters and implements ``_fit``, which returns the learned attributes. New items are
@@ -263,13 +263,11 @@ class CrossModalHasher(FittedHasher, BaseEstimator, ABC):
 
     def _check_fitted(self, data: Training) -> None:
         """Raise if a learned array is not finite, or if the projections do not vary."""
-        from modalhash.methods.persistence import flatten
-
         arrays: dict[str, Array] = {}
         for name, value in vars(self).items():
             if name.endswith("_"):
                 with suppress(TypeError):  # save() raises for values that cannot be saved
-                    flatten(value, name, arrays)
+                    fitted.flatten(value, name, arrays)
         try:
             validation.check_learned(arrays)
             for name, values in data.X.items():
@@ -397,10 +395,8 @@ class CrossModalHasher(FittedHasher, BaseEstimator, ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors`` into a folder, for :func:`modalhash.load`."""
-        from modalhash.methods.persistence import save
-
         check_is_fitted(self, "n_features_in_")
-        save(self, folder)
+        fitted.save(self, folder)
 
     @abstractmethod
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -64,7 +64,7 @@ class BATCH(PairedHasher):
     feature_weight : η1 and η2, reconstruction of the features; or a dict by modality
     label_weight : η0, reconstruction of the labels
     quantization : ω, how closely codes follow the latent representation
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
         the first modality and 1000 for the second

@@ -31,8 +31,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import Linear
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import Linear, kernel_maps
 from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -59,7 +58,7 @@ class DCH(PairedHasher):
     n_bits : length of the codes, below the number of pairs
     b_step : "dcc" (the paper) or "relaxed", the sign of the ridge solution without features (the public copy)
     kernel : None (centred features), "paper" (:math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between centred unit rows,
-        and a bias), another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+        and a bias), another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     bandwidth : σ of the kernel "paper"
     feature_weight : ν and μ; or a dict by modality. At 0, items with the same labels get the same code

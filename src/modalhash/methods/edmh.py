@@ -42,14 +42,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, PerModality
 from modalhash.core.validation import check_memory, integer, number
-from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
+from modalhash.methods.fmh import label_views, squared_products
 
 
 @dataclass(eq=False, repr=False)
@@ -73,7 +73,7 @@ class EDMH(CrossModalHasher):
     regression : λ, how closely codes follow the hash functions; for many items the similarity outweighs α and λ
     ridge : β
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as in SCDH;
-        another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+        another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
         many anchors as items the functions memorise the training items (Wiki, text to image: mAP .72, new items .24)

@@ -59,14 +59,15 @@ from modalhash.core.linalg import (
     balanced_procrustes,
     orthogonal_procrustes,
     sign,
+    similarity_times,
     squared,
+    squared_similarity,
     unit_rows,
 )
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import by_modality, choice, integer, number, optional, per_modality
-from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairedHasher
 

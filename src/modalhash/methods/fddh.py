@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -60,7 +60,7 @@ class FDDH(PairedHasher):
     feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1 for
         text on MIRFlickr
     label_ridge : γ₁, which keeps relaxed labels near 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality
     max_iter : most sweeps

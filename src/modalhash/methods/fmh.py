@@ -41,20 +41,79 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from modalhash.core.blocks import FeatureBlocks
 from modalhash.core.codes import pack_signs
-from modalhash.core.kernel_choice import kernel_maps
-from modalhash.core.linalg import balanced_procrustes, sign, squared
+from modalhash.core.features import FeatureMap, kernel_maps
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
-from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Codes, PerModality
 from modalhash.core.validation import by_modality, check_memory, integer, number, per_modality
-from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000
 """α of FOMH, and the number of items of NUS-WIDE in both modalities."""
 JOINT_ITER = 5
 """Rounds of :meth:`FMH.transform_together`, as in FOMH."""
+
+
+@dataclass(frozen=True)
+class LabelView:
+    """Labels and kernel features of one modality."""
+
+    Lt: sparse.csr_array
+    phi: FeatureBlocks
+    factor: RidgeFactor
+    order: Array  # row ids of the data, in the order of the view
+    rng: np.random.Generator
+
+    @property
+    def n(self) -> int:
+        return len(self.order)
+
+    def regress(self, B: Array) -> Array:
+        """Return (ΦᵀΦ + ρI)⁻¹ ΦᵀB, the hash functions that fit the codes best."""
+        B = self.in_data_order(B)
+        right = np.zeros((self.phi.width, B.shape[1]))
+        for rows, block in self.phi:
+            right += block.T @ B[rows]
+        return self.factor.solve(right)
+
+    def predict(self, P: Array) -> Array:
+        """Return Φ P, with rows in the order of the view."""
+        return self.phi.project(P)[self.order]
+
+    def codes(self, B: Array) -> Codes:
+        """Return packed codes, with rows in the order of the data."""
+        return pack_signs(self.in_data_order(B))
+
+    def in_data_order(self, X: Array) -> Array:
+        """Return rows of the view in the order of the data."""
+        out = np.empty_like(X)
+        out[self.order] = X
+        return out
+
+
+def label_views(
+    data: Training, maps: dict[str, FeatureMap], ridge: dict[str, float], seed: int, memory: int | None
+) -> list[LabelView]:
+    """Fit the feature maps and return the views; the features of all modalities share ``memory`` bytes."""
+    assert data.Y is not None  # base checked
+    share = None if memory is None else max(1, memory // len(maps))
+    views = []
+    for name, L in data.Y.items():
+        phi = maps[name].fit_blocks(data.X[name], memory_limit=share)
+        keys = row_keys(data.X[name], seed) ^ row_keys(L, seed)
+        order = np.argsort(keys, kind="stable")
+        Lt = sparse.csr_array(unit_rows(L[order]))
+        views.append(LabelView(Lt, phi, RidgeFactor(phi.gram(), ridge[name]), order, stream(seed, keys)))
+    return views
+
+
+def squared_products(Lu: sparse.csr_array, Lv: sparse.csr_array) -> float:
+    """Return ‖2 Lu Lvᵀ − 11ᵀ‖² from c × c sums."""
+    cross = float((Lu.T @ Lu).multiply(Lv.T @ Lv).sum())
+    return 4 * cross - 4 * float(Lu.sum(axis=0) @ Lv.sum(axis=0)) + float(Lu.shape[0]) * Lv.shape[0]
 
 
 @dataclass(eq=False, repr=False)
@@ -76,7 +135,7 @@ class FMH(CrossModalHasher):
     similarity : α. "auto" is FOMH's 1e-5 from 370,000 items (NUS-WIDE) up and grows as 370,000 / N below
     quantization : β, how closely codes follow D. Above α r times the items of a class, codes stay at their start
     ridge : γ; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
     memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit

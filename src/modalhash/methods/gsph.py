@@ -84,7 +84,7 @@ class GSPH(LogisticHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
     unify : whether learned codes of paired items are the votes, from features; False keeps those from labels (step 1)

@@ -125,8 +125,7 @@ def name_of(cls: type) -> str:
     """Return the name by which :func:`get` finds a class, which saved models store."""
     path = f"{cls.__module__}:{cls.__qualname__}"
     for method in METHODS.values():
-        module, _, name = method.path.partition(":")
-        if name == cls.__qualname__ and f"{cls.__module__}.".startswith(f"{module}."):  # the module or a part of it
+        if method.path == path:
             return method.name
     _check_method(path, cls)
     for name, registered in installed().items():

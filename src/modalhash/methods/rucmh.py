@@ -55,8 +55,8 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, PerModality
 from modalhash.core.validation import by_modality, choice, integer, number, per_modality
-from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
+from modalhash.methods.cmfh import CACHE, cross
 
 PCA_SAMPLE = 5000
 """Most items from which the principal directions are computed."""

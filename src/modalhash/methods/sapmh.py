@@ -57,15 +57,14 @@ import numpy as np
 
 from modalhash.core.blocks import FeatureBlocks
 from modalhash.core.codes import pack_signs
-from modalhash.core.features import FeatureMap
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import FeatureMap, kernel_maps
 from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import choice, integer, number, optional
-from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
+from modalhash.methods.cmfh import CACHE, cross
 
 PROXIMAL = 1e-6
 """Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue, for latent dimensions that the data do
@@ -442,7 +441,7 @@ class SAPMH(PartialHasher):
     ridge : λ; None is 0.01 for "balanced", 100 (and on U alone) for "authors"
     latent : k, latent dimensions; above n_bits, or HW does not have full rank
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    kernel : "paper", exp(−d²/2σ²); another name in :data:`modalhash.core.kernel_choice.KERNELS`, "auto"; or by modality
+    kernel : "paper", exp(−d²/2σ²); another name in :data:`modalhash.core.features.KERNELS`, "auto"; or by modality
     bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
     encoder_ridge : weight that draws h of a single view to the training items' h; None is 30, or 0 for "authors"
     max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early. None is 50 and
@@ -533,7 +532,7 @@ class UAPMH(PartialHasher):
     quantization, ridge : θ, λ. The authors' values; θ is so small that codes follow H and hardly shape it
     latent : k, latent dimensions. More bits than dimensions add little
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    kernel : "paper", exp(−d²/2σ²); or a name in :data:`modalhash.core.kernel_choice.KERNELS`; or a dict by modality
+    kernel : "paper", exp(−d²/2σ²); or a name in :data:`modalhash.core.features.KERNELS`; or a dict by modality
     bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
     max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early
     random_state : int, Generator or None

@@ -37,12 +37,20 @@ from scipy.sparse.linalg import svds
 
 from modalhash.core.codes import pack_signs
 from modalhash.core.features import Linear
-from modalhash.core.linalg import CentredFeatures, leading_directions, ridged_cholesky, sign, unit_rows, whitened
+from modalhash.core.linalg import (
+    CentredFeatures,
+    leading_directions,
+    ridged_cholesky,
+    sign,
+    similarity_times,
+    squared_similarity,
+    unit_rows,
+    whitened,
+)
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array
 from modalhash.core.validation import choice, number
-from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import CrossModalHasher, Training
 
 SOLVERS = ("sequential", "orthogonal")

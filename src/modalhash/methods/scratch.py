@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -69,7 +69,7 @@ class SCRATCH(PairedHasher):
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence
     random_state : int, Generator or None

@@ -42,7 +42,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash.core.blocks import row_slices
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -79,7 +79,7 @@ class SDMCH(PairedHasher):
     label_ridge : ν > 0
     function_weight : μ, how closely codes follow the hash functions (0: fitted afterwards); or a dict by modality
     n_neighbors : k of the graphs, capped at the number of other pairs
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : ξ > 0 of the hash functions
     init : "pca" or "random" codes to start from

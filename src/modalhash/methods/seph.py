@@ -67,8 +67,7 @@ from scipy import sparse
 
 from modalhash.core.blocks import FeatureBlocks, row_slices
 from modalhash.core.codes import pack_signs
-from modalhash.core.features import AnchorKernel
-from modalhash.core.kernel_choice import KERNELS, kernel_maps
+from modalhash.core.features import KERNELS, AnchorKernel, kernel_maps
 from modalhash.core.linalg import RidgeFactor, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
@@ -243,7 +242,7 @@ class SePH(LogisticHasher, PairedHasher):
     ----------
     n_bits : length of the codes, below the number of pairs
     anchors : "kmeans" centres (the authors' SePH_km) or "random" items (SePH_rnd)
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     quantization : α, how closely relaxed codes approach ±1
     penalty : C > 0 of the logistic regressions

@@ -69,8 +69,8 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import choice, integer, number, optional
-from modalhash.methods._factors import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 from modalhash.methods.base import PairedHasher
+from modalhash.methods.cmfh import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 
 
 class Graph:

@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
@@ -65,7 +65,7 @@ class SRLCH(PairedHasher):
     feature_ridge : α, or a dict by modality; None is 0.01 for the first modality and 0.1 for the second
     label_ridge : λ
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows that are centred and of length 1;
-        another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+        another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     sigma : width of the kernel "paper"
     n_anchors : most anchors of the kernel; or a dict by modality. The authors take 5000 on NUS-WIDE
     max_iter : most sweeps. The authors' demo has 10; by data set they recommend 5 (Wiki) to 50 (MIRFlickr)

@@ -36,21 +36,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
     orthogonal_procrustes,
     ridge_regression,
     sign,
+    similarity_times,
     squared,
+    squared_similarity,
     unit_rows,
 )
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import integer, number
-from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.fcmh import column_cosines
 
@@ -81,7 +82,7 @@ class TECH(PairedHasher):
     feature_weight : η, reconstruction of the features in step 1; 0 omits it
     code_weight : λ of step 2, how closely functions follow the codes, relative to the similarity
     ridge : ξ > 0 of step 2
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps of step 1
     random_state : int, Generator or None

@@ -38,15 +38,14 @@ from scipy import sparse
 
 from modalhash.core.blocks import FeatureBlocks
 from modalhash.core.codes import pack_signs
-from modalhash.core.features import FeatureMap
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import FeatureMap, kernel_maps
 from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
-from modalhash.methods._factors import cross, factor_residual, projection_residual, square
 from modalhash.methods.base import CrossModalHasher, Training
+from modalhash.methods.cmfh import cross, factor_residual, projection_residual, square
 
 PCA_SAMPLE = 2000
 """Most items from which the directions of a PCA start are computed."""
@@ -121,7 +120,7 @@ class UCMH(CrossModalHasher):
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
     kernel : "rbf", None for the features themselves, centred and of length 1, another name in
-        :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+        :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features
     max_iter : most sweeps

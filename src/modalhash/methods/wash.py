@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.features import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -82,7 +82,7 @@ class WASH(PairedHasher):
     label_weight : η0, of the label factors in the reconstruction
     feature_weight : η1 and η2, of the features in the reconstruction; or a dict by modality
     ridge : of the hash functions; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps
     random_state : int, Generator or None

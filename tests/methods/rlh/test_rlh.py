@@ -440,7 +440,7 @@ def test_lengths_share_posteriors(data, monkeypatch):
         seen.append(phi.n)
         return regress_labels(phi, *args, **options)
 
-    monkeypatch.setattr("modalhash.methods.rlh.estimator.regress_labels", watched)
+    monkeypatch.setattr("modalhash.methods.rlh.regress_labels", watched)
     small(steps=5).fit_path(data.X, data.Y, n_bits=(6, 20, 12))
     assert len(seen) == 2  # one for each modality
 

@@ -21,8 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from modalhash.core.files import sha256_of
-from modalhash.core.frames import BINARY, PICTURE
-from modalhash.core.row_sources import Origin
+from modalhash.core.frames import BINARY, PICTURE, Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import clean_ids, label_matrix, label_names, padded_bytes, parse_labels
 from modalhash.data.dataset import Dataset, Split

@@ -46,7 +46,7 @@ from modalhash.core.parallel import parallel_map, worker_threads
 from modalhash.core.randomness import draw, row_keys
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_learned
-from modalhash.methods.persistence import flatten, restore
+from modalhash.methods.fitted import flatten, restore
 
 if TYPE_CHECKING:
     from modalhash.core.maps import FittedMap

@@ -3,7 +3,7 @@
 ==========================  =======================================================================================
 ``config.json``             format, generation, code length, modalities with name, version, dimension and digest of
                             their encoders
-``model/``                  the hasher, written by :mod:`modalhash.methods.persistence`
+``model/``                  the hasher, written by :mod:`modalhash.methods.fitted`
 ``encoders/``               fitted encoders, written by :mod:`modalhash.encoders.lookup`: ``0/``, ``1/`` …
 ``refinement.safetensors``  refinement vectors, see :mod:`modalhash.engine.search.refinement`
 ``items.sqlite``            the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
@@ -55,8 +55,7 @@ from modalhash.engine.storage.feature_cache import FILE as FEATURES
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
-    from modalhash.methods.fitted import FittedHasher
-    from modalhash.methods.persistence import SavedModel
+    from modalhash.methods.fitted import FittedHasher, SavedModel
 
 FORMAT = 1
 KIND = "modalhash engine"
@@ -217,7 +216,7 @@ def recover_engine(folder: Path) -> None:
 
 def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     """Read model, encoders and configuration of an engine, and check that they match."""
-    from modalhash.methods.persistence import read_model
+    from modalhash.methods.fitted import read_model
 
     config = read_config_with_items(folder)
     with _model_errors(folder / MODEL):
@@ -250,7 +249,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
 @contextmanager
 def _model_errors(folder: Path) -> Iterator[None]:
     """Raise EngineError if the model in a folder cannot be read."""
-    from modalhash.methods.persistence import ModelFileError
+    from modalhash.methods.fitted import ModelFileError
 
     try:
         yield

@@ -15,7 +15,7 @@ from modalhash import AMSH, load
 from modalhash.core import files as _files
 from modalhash.core.files import DIGEST
 from modalhash.data import generate
-from modalhash.methods.persistence import CONFIG, TENSORS, ModelFileError
+from modalhash.methods.fitted import CONFIG, TENSORS, ModelFileError
 from toy_method import ClassCodes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "model-1"
