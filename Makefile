@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime
 TESTABLE := $(VENV)/.testable
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test test-all freeze axe lint lock bench reproduce notebooks docs wheel clean
+.PHONY: help setup demo screenshots test test-all freeze axe lint lock bench reproduce notebooks docs wheel release-check campaign clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -51,6 +51,9 @@ test: $(TESTABLE)  ## run the fast tests, in about five minutes
 
 test-all: $(READY) test  ## run the fast tests, then those marked slow
 	$(PYTEST) -m "slow and not campaign"
+
+campaign: $(READY)  ## run the campaigns: kills at every system call, fuzzing; over an hour
+	$(PYTEST) -m campaign
 
 freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
 	$(BIN)/python tests/freeze.py
@@ -117,6 +120,10 @@ docs: $(READY) $(KATEX)/katex.min.js  ## build the documentation into site/, the
 wheel: $(READY)  ## build dist/modalhash-*.whl, which pip installs anywhere: pip install 'dist/modalhash-….whl[photos]'
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+release-check: $(BIN)/python  ## rehearse a release: reproducible build, README and each extra from the wheel alone; leaves dist/
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet uv
+	$(BIN)/python .ci/release_check.py
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) $(KATEX) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
