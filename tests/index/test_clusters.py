@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from slow_search import brute_force, change_alike, check, finish_builds, same, table_of
 
 from modalhash.core.codes import pack
-from modalhash.index import HammingIndex, clusters, rebuild
+from modalhash.index import HammingIndex, clusters
 from modalhash.index.clusters import ShellTables
 from modalhash.index.layout import CHUNK, DistinctCodes, pack_words
 
@@ -83,8 +83,8 @@ def small(monkeypatch):
 @pytest.fixture
 def restless(monkeypatch):
     """Rebuild clusters after 20 changes, so that builds run concurrently with many searches."""
-    monkeypatch.setattr(rebuild, "MIN_CHANGES_FOR_REBUILD", 20)
-    monkeypatch.setattr(rebuild, "REBUILD_SHARE", 1000)
+    monkeypatch.setattr(clusters, "MIN_CHANGES_FOR_REBUILD", 20)
+    monkeypatch.setattr(clusters, "REBUILD_SHARE", 1000)
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_changes_after_building(steps, n_bits):
 @pytest.mark.usefixtures("small")
 def test_clusters_are_made_anew_when_much_has_changed(rng, monkeypatch):
     made = []
-    monkeypatch.setattr(rebuild, "ShellTables", lambda *args, **options: made.append(args) or ShellTables(*args))
+    monkeypatch.setattr(clusters, "ShellTables", lambda *args, **options: made.append(args) or ShellTables(*args))
     plain, fast = HammingIndex(64), HammingIndex(64)
     codes = pack(drawn("near", rng, 12_000, 64))
     for index in (plain, fast):
@@ -175,7 +175,7 @@ def test_queries_far_from_everything_get_the_scan(rng):
 @pytest.mark.usefixtures("many")
 def test_codes_that_lie_anywhere_are_tried_once(rng, monkeypatch):
     made = []
-    monkeypatch.setattr(rebuild, "ShellTables", lambda *args, **options: made.append(args) or ShellTables(*args))
+    monkeypatch.setattr(clusters, "ShellTables", lambda *args, **options: made.append(args) or ShellTables(*args))
     index = HammingIndex(64)
     codes = rng.integers(0, 256, (140_000, 8), dtype=np.uint8)
     index.add(np.arange(70_000), codes[:70_000])

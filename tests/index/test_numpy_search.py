@@ -13,10 +13,8 @@ from slow_search import table_of
 from modalhash.core.codes import pack
 from modalhash.index import HammingIndex, VectorTable
 from modalhash.index.kernels import (
-    dots as vector_kernels,
-    hit_lists as _hit_kernels,
+    compiled as _kernels,
     numpy_search as _numpy_search,
-    scans as _kernels,
 )
 from modalhash.index.layout import CHUNK, MIN_NUMBERED, NO_STARTS, pack_words
 
@@ -69,7 +67,7 @@ def test_nearest(case, k_share, more, near):
             items[first:last].sort()
         for dtype in (np.uint32, np.int64):
             behind = starts, items.astype(dtype), max_hits
-            same(_numpy_search.nearest_items(*found, *behind), _hit_kernels.nearest_items(*wanted, *behind))
+            same(_numpy_search.nearest_items(*found, *behind), _kernels.nearest_items(*wanted, *behind))
 
 
 @pytest.mark.slow
@@ -86,7 +84,7 @@ def test_within(case, share):
             items[first:last].sort()
         same(
             _numpy_search.items_within(*wanted, starts, items),
-            _hit_kernels.items_within(*wanted, starts, items),
+            _kernels.items_within(*wanted, starts, items),
         )
 
 
@@ -97,7 +95,7 @@ def test_within(case, share):
 def test_merged_lists(first, other):
     lists = [np.array(sorted(some), dtype=np.int64).reshape(-1, 2) for some in (first, other)]
     asked = [part for pairs in lists for part in (pairs[:, 1].copy(), pairs[:, 0].astype(np.int32))]
-    same(_numpy_search.merge_ordered(*asked), _hit_kernels.merge_ordered(*asked))
+    same(_numpy_search.merge_ordered(*asked), _kernels.merge_ordered(*asked))
 
 
 @given(
@@ -115,11 +113,11 @@ def test_products_of_vectors(seed, n_rows, start, extreme):
         table[:25], query[:] = -128, -128
     rows = rng.integers(0, 50, n_rows)
     asked = query[start:], table, rows, start
-    same([_numpy_search.dots(*asked)], [vector_kernels.dots(*asked)])
+    same([_numpy_search.dots(*asked)], [_kernels.dots(*asked)])
     asked = query, table, rows, start
-    same(_numpy_search.dots_and_cosines(*asked), vector_kernels.dots_and_cosines(*asked))
+    same(_numpy_search.dots_and_cosines(*asked), _kernels.dots_and_cosines(*asked))
     zeros = np.zeros(48, np.int8), table, rows, start
-    same(_numpy_search.dots_and_cosines(*zeros), vector_kernels.dots_and_cosines(*zeros))
+    same(_numpy_search.dots_and_cosines(*zeros), _kernels.dots_and_cosines(*zeros))
 
 
 @pytest.mark.parametrize("n_bits", [16, 32, 64, 130])

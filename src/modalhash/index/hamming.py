@@ -11,6 +11,7 @@ import numpy as np
 from modalhash.core.codes import check_codes, n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
+from modalhash.index.clusters import BackgroundBuilder, ClusterIndex
 from modalhash.index.interface import (
     PADDING,
     Hits,
@@ -23,7 +24,6 @@ from modalhash.index.interface import (
     padded_hits,
 )
 from modalhash.index.layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
-from modalhash.index.rebuild import BackgroundBuilder, ClusterIndex
 from modalhash.index.scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 
 

@@ -86,7 +86,7 @@ def test_nothing_is_compiled_that_another_process_has_compiled(folder):
 
 MERGE = """
 import numpy as np
-from modalhash.index.kernels.hit_lists import merge_ordered
+from modalhash.index.kernels.compiled import merge_ordered
 one, two = (np.array([1, 5]), np.array([0, 2], np.int32)), (np.array([5, 7]), np.array([2, 2], np.int32))
 print(merge_ordered(*one, *two)[0].tolist(), sum(merge_ordered.stats.cache_misses.values()))
 """

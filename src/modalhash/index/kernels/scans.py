@@ -517,26 +517,23 @@ def insert(
 def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
     """Return rows, distances and offsets of all of the first ``n`` rows within ``radius``.
 
-    Hits of query i are at ``offsets[i]:offsets[i + 1]``, ordered. Most searches find little, so one scan writes the
-    hits into a log of limited length, which is sorted. If the log is too short, one scan counts the hits and a second
-    one fills arrays of the right size.
+    Hits of query i are at ``offsets[i]:offsets[i + 1]``, ordered. Most searches find little, so a scan writes the hits
+    into a log of limited length, which is sorted. If the log was too short, another scan fills one of the right size.
     """
     log = np.empty((LOG_LENGTH, 3), np.int64)
     size = log_within(queries, words, n, radius, log)
-    if size >= 0:
-        hits: tuple[Array, Array, Array] = sort_log(log[:size], len(queries), n_bits)
-        return hits
-    offsets = np.zeros(len(queries) + 1, dtype=np.int64)
-    np.cumsum(count_within(queries, words, n, radius), out=offsets[1:])
-    rows, distances = fill_within(queries, words, n, radius, n_bits, offsets)
-    return rows, distances, offsets
+    if size > len(log):
+        log = np.empty((size, 3), np.int64)
+        log_within(queries, words, n, radius, log)
+    hits: tuple[Array, Array, Array] = sort_log(log[:size], len(queries), n_bits)
+    return hits
 
 
 @compiled()
 def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) -> int:
-    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, unsorted.
+    """Write (query, row, distance) of the first ``n`` rows within ``radius`` into ``log``, unsorted.
 
-    Returns their number, or −1 as soon as the log is too short.
+    Returns their number, which may be larger than the log; the others are not written.
     """
     n_queries = queries.shape[0]
     scratch = np.empty(CHUNK, np.uint64)
@@ -551,12 +548,11 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
-                if size + CHUNK > log.shape[0]:
-                    return -1
                 for j in range(min(CHUNK, n - row)):
                     distance = np.int64(scratch[j])
                     if distance <= radius:
-                        log[size, 0], log[size, 1], log[size, 2] = q, row + j, distance
+                        if size < log.shape[0]:
+                            log[size, 0], log[size, 1], log[size, 2] = q, row + j, distance
                         size += 1
                 c = next_chunk_below(query, block, c + 1, radius + 1, q > 0)
     return size
@@ -564,78 +560,18 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
 
 @compiled()
 def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Array]:
-    """Sort a log by query and distance, stably; return rows, distances and offsets."""
-    offsets = np.zeros(n_queries + 1, np.int64)
+    """Sort a log by query and distance, stably, by counting; return rows, distances and offsets."""
+    n_levels = n_bits + 1
+    places = np.zeros(n_queries * n_levels + 1, np.int64)
     for i in range(log.shape[0]):
-        offsets[log[i, 0] + 1] += 1
-    for q in range(n_queries):
-        offsets[q + 1] += offsets[q]
+        places[log[i, 0] * n_levels + log[i, 2] + 1] += 1
+    for level in range(n_queries * n_levels):
+        places[level + 1] += places[level]
+    offsets = places[::n_levels].copy()
     rows, distances = np.empty(log.shape[0], np.int64), np.empty(log.shape[0], np.int32)
-    ends = offsets[:n_queries].copy()
     for i in range(log.shape[0]):
-        end = ends[log[i, 0]]
-        rows[end], distances[end] = log[i, 1], log[i, 2]
-        ends[log[i, 0]] = end + 1
-    out_rows, out_distances = np.empty_like(rows), np.empty_like(distances)
-    for q in range(n_queries):
-        part = slice(offsets[q], offsets[q + 1])
-        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
-    return out_rows, out_distances, offsets
-
-
-@compiled()
-def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
-    """Return the number of the first ``n`` rows within ``radius`` of each query."""
-    n_queries = queries.shape[0]
-    totals = np.zeros(n_queries, np.int64)
-    scratch = np.empty(CHUNK, np.uint64)
-    n_chunks = (n + CHUNK - 1) // CHUNK
-    bound = np.uint64(radius)
-    step = block_chunks(words, n_queries)
-    for first in range(0, n_chunks, step):
-        block = words[first : min(n_chunks, first + step)]
-        for q in range(n_queries):
-            query = queries[q]
-            for c in range(block.shape[0]):
-                chunk_distances(query, block[c], scratch)
-                n_within = np.uint64(0)
-                if n - (first + c) * CHUNK >= CHUNK:
-                    for j in range(CHUNK):
-                        n_within += np.uint64(scratch[j] <= bound)
-                else:
-                    for j in range(n - (first + c) * CHUNK):
-                        n_within += np.uint64(scratch[j] <= bound)
-                totals[q] += np.int64(n_within)
-    return totals
-
-
-@compiled()
-def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
-    """Return rows and distances of all rows within ``radius``, for query i at ``offsets[i]:offsets[i + 1]``."""
-    n_queries = queries.shape[0]
-    rows = np.empty(offsets[n_queries], np.int64)
-    distances = np.empty(offsets[n_queries], np.int32)
-    ends = offsets[:n_queries].copy()
-    scratch = np.empty(CHUNK, np.uint64)
-    n_chunks = (n + CHUNK - 1) // CHUNK
-    step = block_chunks(words, n_queries)
-    for first in range(0, n_chunks, step):
-        block = words[first : min(n_chunks, first + step)]
-        for q in range(n_queries):
-            query, end = queries[q], ends[q]
-            for c in range(block.shape[0]):
-                chunk_distances(query, block[c], scratch)
-                row = (first + c) * CHUNK
-                for j in range(min(CHUNK, n - row)):
-                    distance = np.int64(scratch[j])
-                    if distance <= radius:
-                        rows[end] = row + j
-                        distances[end] = distance
-                        end += 1
-            ends[q] = end
-    out_rows = np.empty_like(rows)
-    out_distances = np.empty_like(distances)
-    for q in range(n_queries):
-        part = slice(offsets[q], offsets[q + 1])
-        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
-    return out_rows, out_distances
+        level = log[i, 0] * n_levels + log[i, 2]
+        place = places[level]
+        places[level] = place + 1
+        rows[place], distances[place] = log[i, 1], log[i, 2]
+    return rows, distances, offsets

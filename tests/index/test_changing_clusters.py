@@ -16,7 +16,6 @@ from modalhash.index import (
     HammingIndex,
     clusters,
     layout as _layout,
-    rebuild,
 )
 
 N = 6000
@@ -109,11 +108,11 @@ class Pair:
 @pytest.fixture
 def pair(monkeypatch, rng):
     """Two indexes of 6,000 items, of which one has tables; 400 changes are much."""
-    monkeypatch.setattr(rebuild, "MIN_CHANGES_FOR_REBUILD", 100)
+    monkeypatch.setattr(clusters, "MIN_CHANGES_FOR_REBUILD", 100)
     monkeypatch.setattr(clusters, "MIN_ROWS", N)
     monkeypatch.setattr(clusters.ShellTables, "pays", True)
-    gate = Gate(rebuild.ShellTables)
-    monkeypatch.setattr(rebuild, "ShellTables", gate)
+    gate = Gate(clusters.ShellTables)
+    monkeypatch.setattr(clusters, "ShellTables", gate)
     pair = Pair(gate, rng)
     pair.add(np.arange(N) * 2)
     assert pair.build() > 0
@@ -175,7 +174,7 @@ def test_more_changes_during_a_build_than_it_takes_start_another(pair):
 
 def test_a_group_that_shrinks_is_scanned(pair, monkeypatch):
     """Also if it does so during a build, whose result is then not used."""
-    monkeypatch.setattr(type(pair.fast._clusters), "_worthwhile", lambda self, n: n >= N)
+    monkeypatch.setattr("modalhash.index.clusters.worth_trying", lambda n, n_bits: n >= N)
     pair.add(np.arange(400) + 2 * N)
     pair.start_a_build()
     pair.remove(np.arange(500) * 2)
@@ -297,13 +296,13 @@ def test_a_process_ends_while_tables_are_built():
     script = """
 import threading
 import numpy as np
-from modalhash.index import HammingIndex, clusters, rebuild
+from modalhash.index import HammingIndex, clusters
 
 began = threading.Event()
 clusters.MIN_ROWS = 1
 index = HammingIndex(64)
 index.build_clusters()
-rebuild.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
+clusters.ShellTables = lambda *args, **options: began.set() or threading.Event().wait()
 index.add([1], np.zeros((1, 8), np.uint8))
 assert index.search(np.zeros((1, 8), np.uint8), k=1).ids.tolist() == [[1]]
 assert began.wait(60)
