@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import partial, wraps
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -19,7 +20,9 @@ from modalhash.cli.common import (
     Map,
     Quiet,
     ReadMemory,
+    ReadOnly,
     ReadSeconds,
+    Trust,
     bits_or_auto,
     command_with,
     file_mapping,
@@ -80,7 +83,7 @@ def _entries(group: Any, include: Callable[[Option], bool]) -> dict[str, _Entry]
     options: dict[str, Option] = getattr(group, "options", {})
     known = {field.name: field for field in fields(group)}
     found = {}
-    for name in [*options, *(name for name in known if name not in options)]:
+    for name in options or known:
         option, default = options.get(name), known[name].default
         if option is None or (option.flag != "" and include(option)):
             found[name] = _entry(name, hints[name], inspect.Parameter.empty if default is MISSING else default, option)
@@ -100,30 +103,31 @@ def _entry(name: str, hint: Any, default: Any, option: Option | None) -> _Entry:
 
 
 def _declared_entry(name: str, hint: Any, default: Any, option: Option) -> _Entry:
-    flag = f"--{(option.flag or name).replace('_', '-')}"
+    flag = option.flag or name
+    flag = flag if flag.startswith("-") else f"--{flag.replace('_', '-')}"
     help = CODE.sub(r"[b]\1[/b]", option.help)
     types = {get_origin(one) or one for one in _members(hint)}
-    given: Any = str
-    read: Callable[[Any], Any] = str
+    given: Any = next((kind for kind in (bool, int, float, Path) if kind in types), str)
+    read: Callable[[Any], Any] = given
+    shown = default
     if bool in types:
-        given, read, flag = bool, bool, f"{flag}/--no-{flag[2:]}" if default else flag
-    elif Mapping in types:
-        given, read = list[str], partial(key_any if option.json else key_values, option=flag)
+        flag = f"{flag}/--no-{flag[2:]}" if default else flag
+    elif Mapping in types or tuple in types:
+        given, shown = list[str], None
+        read = tuple if tuple in types else partial(key_any if option.json else key_values, option=flag)
         help += " May be repeated."
     elif {int, str} <= types:
-        read = bits_or_auto
-    elif int in types:
-        given, read = int, int
+        given, read = str, bits_or_auto
     elif option.choices:
         enum: Any = StrEnum
-        given = enum(name.title().replace("_", ""), {one: one for one in option.choices})
-        default = None if default is None else given(default)
-    least = option.at_least if given is int else None
-    shown = option.by_default or True
-    declared = typer.Option(flag, help=help, min=least, metavar=option.metavar, show_default=shown)
-    annotation = Annotated[given | None if default is None else given, declared]  # type: ignore[valid-type]
-    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-    return _Entry(parameter, lambda value: None if value is None else read(value))
+        given, read = enum(name.title().replace("_", ""), {one: one for one in option.choices}), str
+        shown = None if default is None else given(default)
+    most = None if option.at_most == inf else option.at_most
+    bounds: dict[str, Any] = {"min": option.at_least, "max": most} if given in (int, float) else {}
+    declared = typer.Option(flag, help=help, metavar=option.metavar, show_default=option.by_default or True, **bounds)
+    annotation = Annotated[given | None if shown is None else given, declared]  # type: ignore[valid-type]
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
+    return _Entry(parameter, lambda value: default if value is None else read(value))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -188,6 +192,14 @@ class ReadingOptions(TableOptions):
 
     read_memory: ReadMemory = None
     read_seconds: ReadSeconds = None
+
+
+@dataclass(frozen=True)
+class OpeningOptions:
+    """How an engine is opened."""
+
+    trust: Trust = False
+    read_only: ReadOnly = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -17,69 +16,33 @@ from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
-    Radius,
-    ReadOnly,
-    Refine,
-    Trust,
-    Want,
     console,
     open_engine,
     printable,
     say,
 )
+from modalhash.cli.options import OpeningOptions, with_option_groups
+from modalhash.engine.settings import SearchOptions
 
 if TYPE_CHECKING:
-    from modalhash.engine import Engine, Hit, Query, SearchOptions
+    from modalhash.engine import Engine, Hit, Query
 
 BATCH = 256
 """Number of piped queries searched together."""
 
 
-class SearchKind(StrEnum):
-    """Kind of code."""
-
-    learned = "learned"
-    hashed = "hashed"
-
-
+@with_option_groups
 def search(
+    *,
     engine: EngineFolder,
     query: Annotated[str | None, typer.Argument(help="Words to search for; by default read from stdin.")] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
     id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
-    want: Want = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 20,
-    radius: Radius = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="Only items with this label; if repeated, with all of them.")
-    ] = None,
-    kind: Annotated[SearchKind | None, typer.Option(help="Only items with this kind of code.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            help="Only items that match a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
-        ),
-    ] = None,
-    refine: Refine = True,
-    hybrid: Annotated[
-        bool, typer.Option("--hybrid/--no-hybrid", help="Also match words in texts, captions and ids.")
-    ] = True,
-    min_confidence: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Only hits that share a label with the query with this probability or more."),
-    ] = None,
-    unique: Annotated[
-        bool, typer.Option("--unique", help="Replace near-duplicates of better hits by further hits.")
-    ] = False,
-    asymmetric: Annotated[
-        bool,
-        typer.Option("--asymmetric", help="Re-rank by the query's real-valued projections, which is slightly better."),
-    ] = False,
+    options: SearchOptions,
     modality: Annotated[
         str | None, typer.Option(help="Modality of the query or of --id; text by default for piped lines.")
     ] = None,
-    trust: Trust = False,
-    read_only: ReadOnly = False,
+    opening: OpeningOptions,
     as_json: AsJson = False,
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
@@ -117,35 +80,19 @@ def search(
 
     ls *.jpg | modalhash search engine --modality image --want text
     """
-    from modalhash.engine import SearchOptions
-    from modalhash.store import Filter
-
-    options = SearchOptions(
-        k=k,
-        radius=radius,
-        want=tuple(want) if want else None,
-        labels=tuple(label or ()),
-        kind=None if kind is None else kind.value,
-        refine=refine,
-        asymmetric=asymmetric,
-        where=None if where is None else Filter.parse(where),
-        hybrid=hybrid,
-        min_confidence=min_confidence,
-        unique=unique,
-    )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
     if given[-2:] == ["--image", "--id"]:
         raise ValueError("--image and --id exclude each other; use one of them, optionally with words")
     failed = 0
-    with open_engine(engine, trust=trust, read_only=read_only, compiled=None if given else True) as opened:
+    with open_engine(engine, **vars(opening), compiled=None if given else True) as opened:
         opened.check_options(options)
         words = None if query is None else [query]
         if image is not None:
-            queries = opened.prepare(text=words, image=[image], asymmetric=asymmetric)
+            queries = opened.prepare(text=words, image=[image], asymmetric=options.asymmetric)
         elif id is not None:
-            queries = opened.prepare(text=words, id=[id], modality=modality, asymmetric=asymmetric)
+            queries = opened.prepare(text=words, id=[id], modality=modality, asymmetric=options.asymmetric)
         elif query is not None:
-            queries = opened.prepare([query], modality=modality or "text", asymmetric=asymmetric)
+            queries = opened.prepare([query], modality=modality or "text", asymmetric=options.asymmetric)
         if given:
             name = str(next(value for value in (query, image, id) if value is not None))
             (hits,) = opened.answer(queries, options)

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from typing import Annotated, Any, ClassVar, TypedDict, get_type_hints
 
 from modalhash.data import TableFormat
@@ -27,8 +28,8 @@ class Option:
     python : what else it may be in Python
     by_default : what happens without it, if the default value does not say so
     choices : the texts it takes
-    at_least : the smallest integer it takes
-    flag : the name on the command line, if not that of the field; empty if the command line does not have it
+    at_least, at_most : the smallest and the largest number it takes, which is an integer unless ``at_least`` is a float
+    flag : the name on the command line, if not that of the field; empty if only Python has the option
     metavar : the value in the help of the command line
     json : whether the command line reads the values of a mapping as JSON
     check : whether ``modalhash check`` has it too
@@ -38,7 +39,8 @@ class Option:
     python: str = ""
     by_default: str = ""
     choices: tuple[str, ...] = ()
-    at_least: int | None = None
+    at_least: float | None = None
+    at_most: float = inf
     flag: str | None = None
     metavar: str | None = None
     json: bool = False
@@ -51,12 +53,14 @@ class Option:
 
     def checked(self, value: Any, name: str) -> Any:
         """Return a valid value; raise ValueError or TypeError for others."""
-        from modalhash.core.validation import check_choice, check_int
+        from modalhash.core.validation import check_choice, check_int, check_number
 
         if self.at_least is None:
             return check_choice(value, name, self.choices) if self.choices else value
         if isinstance(value, str) and value in self.choices:
             return value
+        if isinstance(self.at_least, float):
+            return check_number(value, name, at_least=self.at_least, at_most=self.at_most)
         try:
             return check_int(value, name, at_least=self.at_least)
         except (TypeError, ValueError) as error:
@@ -338,63 +342,75 @@ class OptionValues(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class SearchOptions:
-    """What a search returns: how many hits, of which items, in which order.
+class SearchOptions(Options):
+    """What a search returns: how many hits, of which items, in which order."""
 
-    Parameters
-    ----------
-    k : the number of hits
-    radius : return all items within this Hamming distance instead of the ``k`` nearest
-    want : the modality, or modalities, to search in; all by default
-    labels : return only items that have all of these labels
-    kind : return only items with this kind of code, ``"learned"`` or ``"hashed"``
-    refine : order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by
-        their features as well. False orders by Hamming distance alone, then in the order of adding
-    asymmetric : re-rank the ``shortlist`` nearest by the query's real-valued projections instead
-    shortlist : the number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; with
-        ``refine`` at least 2,000, or 200 of more than 100,000 items, and all items at the distance of the last
-    where : return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
-        :class:`~modalhash.store.Filter`
-    hybrid : search the words of a text also in the texts, captions and ids of items, and join both rankings
-    limit : the largest number of hits within a ``radius``; all by default
-    min_confidence : drop hits that are less likely than this to share a label with the query; see
-        :attr:`Hit.confidence`
-    unique : drop near-duplicates of better hits and return further hits instead
-    """
-
-    k: int = 20
-    radius: int | None = None
-    want: tuple[str, ...] | None = None
-    labels: tuple[str, ...] = ()
-    kind: str | None = None
-    refine: bool = True
-    asymmetric: bool = False
-    shortlist: int | None = None
-    where: Filter | None = None
-    hybrid: bool = True
-    limit: int | None = None
-    min_confidence: float | None = None
-    unique: bool = False
+    k: Annotated[int, Option("Number of hits.", at_least=1, flag="-k")] = 20
+    radius: Annotated[
+        int | None,
+        Option("Return all items within this Hamming distance instead of the ``k`` nearest.", at_least=0),
+    ] = None
+    want: Annotated[
+        tuple[str, ...] | None, Option("Modality, or modalities, to search in, e.g. ``image``.", by_default="all")
+    ] = None
+    labels: Annotated[tuple[str, ...], Option("Return only items that have all of these labels.", flag="label")] = ()
+    kind: Annotated[
+        str | None, Option("Return only items with this kind of code.", choices=KINDS, by_default="both")
+    ] = None
+    refine: Annotated[
+        bool,
+        Option(
+            "Order the nearest items by their refinement vectors, and find items of the query's own modality by their "
+            "features as well. Without it, order by Hamming distance alone, then by age."
+        ),
+    ] = True
+    asymmetric: Annotated[
+        bool, Option("Re-rank the nearest items by the query's real-valued projections, which is slightly better.")
+    ] = False
+    shortlist: Annotated[
+        int | None,
+        Option(
+            "Number of items to re-rank.",
+            by_default="10 times ``k``, and at least 200 with ``asymmetric``; with ``refine`` at least 2,000, or 200 "
+            "of more than 100,000 items, and all items at the distance of the last",
+            at_least=1,
+            flag="",
+        ),
+    ] = None
+    where: Annotated[
+        Filter | None,
+        Option(
+            "Return only items that pass this filter, e.g. ``label = boat and not (year < 2005 or kind = learned)``.",
+            python="Its text, its JSON form, or a :class:`~modalhash.store.Filter`.",
+        ),
+    ] = None
+    hybrid: Annotated[
+        bool,
+        Option("Search the words of a text also in the texts, captions and ids of items, and join both rankings."),
+    ] = True
+    limit: Annotated[
+        int | None, Option("Largest number of hits within a ``radius``.", by_default="all", at_least=1, flag="")
+    ] = None
+    min_confidence: Annotated[
+        float | None,
+        Option(
+            "Drop hits that share a label with the query with a lower probability.",
+            python="See :attr:`Hit.confidence`.",
+            at_least=0.0,
+            at_most=1.0,
+        ),
+    ] = None
+    unique: Annotated[bool, Option("Replace near-duplicates of better hits by further hits.")] = False
 
     def __post_init__(self) -> None:
-        from modalhash.core.validation import check_choice, check_int
-
-        if self.want is not None:
-            object.__setattr__(self, "want", (self.want,) if isinstance(self.want, str) else tuple(self.want))
-        object.__setattr__(self, "labels", (self.labels,) if isinstance(self.labels, str) else tuple(self.labels))
-        check_int(self.k, "k", at_least=1)
-        if self.radius is not None:
-            check_int(self.radius, "radius", at_least=0)
-        if self.kind is not None:
-            check_choice(self.kind, "kind", KINDS)
-        if self.shortlist is not None:
-            check_int(self.shortlist, "shortlist", at_least=self.k)
+        super().__post_init__()
+        for name in ("want", "labels"):
+            if (names := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(dict.fromkeys([names] if isinstance(names, str) else names)))
         if self.where is not None:
             object.__setattr__(self, "where", Filter.of(self.where))
-        if self.limit is not None:
-            check_int(self.limit, "limit", at_least=1)
-        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
-            raise ValueError(f"min_confidence is {self.min_confidence}; expected a probability, from 0 to 1")
+        if self.shortlist is not None and self.shortlist < self.k:
+            raise ValueError(f"shortlist is {self.shortlist}; expected an integer ≥ k, which is {self.k}")
 
     @cached_property
     def filter(self) -> Filter | None:

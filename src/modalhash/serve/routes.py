@@ -43,16 +43,8 @@ def search_operations(service: Service) -> list[Operation]:
                 "model": service.engine.model_digest,
                 "searched": searched,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
-                "k": options.k,
-                **({} if options.radius is None else {"radius": options.radius}),
+                **schemas.options_json(options),
                 "want": list(options.want or service.engine.modalities),
-                "labels": list(options.labels),
-                **({} if options.where is None else {"where": str(options.where)}),
-                "refine": options.refine,
-                "hybrid": options.hybrid,
-                "asymmetric": options.asymmetric,
-                **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
-                "unique": options.unique,
                 "known": None if query.known is None else round(query.known, 4),
                 "read_as": query.read_as,
                 "message": query.message,
@@ -90,10 +82,10 @@ async def _find(
     service.metrics.count_search(given[-1])
     if given == ["text"]:
         job = SearchJob(str(body.text), searcher.modality_for("text", body.modality), options)
-    elif given == ["id"] and not body.asymmetric:
+    elif given == ["id"] and not options.asymmetric:
         job = _item_job(searcher, body, options)
     else:
-        query = await (_encode_item(service, body) if file is None else _encode_picture(service, body, file))
+        query = await (_encode_item(service, body, options) if file is None else _encode_picture(service, body, file))
         if body.text is not None:
             words = await searcher.search(SearchJob(body.text, searcher.modality_for("text", None)))
             query = query.with_words(words.query)
@@ -107,10 +99,10 @@ def _item_job(searcher: Searcher, body: schemas.SearchBody, options: SearchOptio
     return SearchJob(str(body.id), body.modality, options, by_id=True)
 
 
-async def _encode_item(service: Service, body: schemas.SearchBody) -> Query:
+async def _encode_item(service: Service, body: schemas.SearchBody, options: SearchOptions) -> Query:
     searcher = service.searcher
     query = (await searcher.search(_item_job(searcher, body))).query
-    if not body.asymmetric:
+    if not options.asymmetric:
         return query
     return await service.in_thread("pictures", searcher.encode_item_content, body.id, query.modality)
 

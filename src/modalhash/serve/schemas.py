@@ -5,14 +5,17 @@ Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check 
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from typing import Annotated, Any, Literal, Self
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from starlette.requests import Request
 
 from modalhash import engine
+from modalhash.engine.settings import Option, Options
 from modalhash.serve.errors import field_error
 from modalhash.serve.limits import (
     MAX_DUPLICATE_GROUPS,
@@ -34,11 +37,6 @@ def _check_characters(text: str) -> str:
     return text
 
 
-def _check_where(where: str | dict[str, Any]) -> str | dict[str, Any]:
-    Filter.of(where)  # raises if it is invalid
-    return where
-
-
 Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
 Words = Annotated[
     str,
@@ -53,7 +51,57 @@ _SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # names of files th
 FilterText = Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)]
 
 
-class SearchFields(BaseModel):
+Names = Annotated[list[Name], Field(max_length=MAX_LABELS)]
+Where = Annotated[FilterText | dict[str, Any], AfterValidator(Filter.of)]
+REQUEST_TYPES: dict[Any, Any] = {
+    str | None: Name | None,
+    tuple[str, ...]: Names,
+    tuple[str, ...] | None: Name | Names | None,
+    Filter | None: Where | None,
+}
+"""Types of options in Python -> in a request, if they differ."""
+MOST = {"k": MAX_HITS}
+
+
+def request_fields(options: type[Options]) -> dict[str, Any]:
+    """Return the fields of a request for options, but for those that only Python has."""
+    hints = get_type_hints(options)
+    return {
+        field.name: _request_field(field, hints[field.name], options.options[field.name])
+        for field in dataclasses.fields(options)  # type: ignore[arg-type]
+        if options.options[field.name].flag != ""
+    }
+
+
+def _request_field(field: dataclasses.Field[Any], hint: Any, option: Option) -> Any:
+    kind = Literal[option.choices] if option.choices else REQUEST_TYPES.get(hint, hint)
+    most = MOST.get(field.name, option.at_most)
+    facts: dict[str, Any] = {"default_factory": list} if field.default == () else {"default": field.default}
+    facts |= {"ge": option.at_least, "le": None if most == inf else most}
+    facts["description"] = dataclasses.replace(option, python="").description.replace("``", "`")
+    return kind | None if field.default is None else kind, Field(**facts)
+
+
+def response_fields(options: type[Options]) -> dict[str, Any]:
+    """Return the fields of a response that repeats the options of a request."""
+    hints = {name: str | None if hint == Filter | None else hint for name, hint in get_type_hints(options).items()}
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}  # type: ignore[arg-type]
+    return {name: (hints[name], None if defaults[name] is None else ...) for name in request_fields(options)}
+
+
+LIST_FIELDS = frozenset(
+    name for name, hint in get_type_hints(engine.SearchOptions).items() if tuple[str, ...] in (hint, *get_args(hint))
+)
+"""Fields that are repeated in a form."""
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel as _RequestOptions, BaseModel as _ResponseOptions
+else:
+    _RequestOptions = create_model("_RequestOptions", **request_fields(engine.SearchOptions))
+    _ResponseOptions = create_model("_ResponseOptions", **response_fields(engine.SearchOptions))
+
+
+class SearchFields(_RequestOptions):
     """Options of a search."""
 
     model_config = ConfigDict(extra="forbid")
@@ -61,50 +109,12 @@ class SearchFields(BaseModel):
     modality: Name | None = Field(
         None, description="The modality of the query; needed for an id in several modalities."
     )
-    k: int = Field(20, ge=1, le=MAX_HITS, description="The number of hits.")
-    radius: int | None = Field(
-        None, ge=0, description=f"Return all items within this distance instead of the k nearest, at most {MAX_HITS}."
-    )
-    want: Name | Annotated[list[Name], Field(max_length=20)] | None = Field(
-        None, description="The modality, or modalities, to search in; all by default."
-    )
-    labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
-    kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    refine: bool = Field(True, description="Order hits by their refinement vectors; if false, by codes alone.")
-    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
-    where: Annotated[FilterText | dict[str, Any], AfterValidator(_check_where)] | None = Field(
-        None,
-        description="Only items that pass this filter, as text or as JSON.",
-        examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
-    )
-    hybrid: bool = Field(True, description="Also match the words of a text in texts, captions and ids.")
-    min_confidence: float | None = Field(
-        None, ge=0, le=1, description="Drop hits that share a label with the query with a lower probability."
-    )
-    unique: bool = Field(False, description="Replace near-duplicates of better hits by further hits.")
-
     check_labels: bool = Field(True, description="If false, an unknown label is not an error.")
 
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The modalities to search in, without repetitions; empty means all."""
-        return tuple(dict.fromkeys([self.want] if isinstance(self.want, str) else self.want or ()))
-
     def options(self) -> engine.SearchOptions:
-        return engine.SearchOptions(
-            k=self.k,
-            radius=self.radius,
-            limit=None if self.radius is None else MAX_HITS,
-            want=self.wanted or None,
-            labels=tuple(dict.fromkeys(self.labels)),
-            kind=self.kind,
-            refine=self.refine,
-            asymmetric=self.asymmetric,
-            where=None if self.where is None else Filter.of(self.where),
-            hybrid=self.hybrid,
-            min_confidence=self.min_confidence,
-            unique=self.unique,
-        )
+        given = {name: value for name, value in self if name in engine.SearchOptions.options}
+        limit = None if given["radius"] is None else MAX_HITS
+        return engine.SearchOptions(**given | {"want": given["want"] or None, "limit": limit})
 
 
 class SearchBody(SearchFields):
@@ -293,24 +303,15 @@ class Query(BaseModel):
     extra: dict[str, Any] | None = Field(None, description="Other fields of the item that was searched by.")
 
 
-class SearchResponse(BaseModel):
-    """The answer to a search."""
+class SearchResponse(_ResponseOptions):
+    """The answer to a search, with its options."""
 
     query: Query
     n_bits: int
     model: str = Field(description="A digest of the model; answers with the same digest can be merged.")
     searched: int = Field(description="The number of items that were searched.")
     milliseconds: float = Field(description="The time in the server, including waiting.")
-    k: int
-    radius: int | None = None
-    want: list[str]
-    labels: list[str]
-    where: str | None = Field(None, description="The filter as text.")
-    refine: bool
-    hybrid: bool
-    asymmetric: bool
-    min_confidence: float | None = None
-    unique: bool
+    want: list[str] = Field(description="The modalities that were searched.")
     known: float | None = Field(
         None, ge=0, le=1, description="The fraction of the query's words that the engine knows; null without words."
     )
@@ -448,3 +449,9 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
     if hit.weak:
         fields["weak"] = True
     return fields
+
+
+def options_json(options: engine.SearchOptions) -> dict[str, object]:
+    """Return the options of a request as JSON, without those that are not given."""
+    given = {name: getattr(options, name) for name in _RequestOptions.model_fields}
+    return {name: str(one) if isinstance(one, Filter) else one for name, one in given.items() if one is not None}

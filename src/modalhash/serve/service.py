@@ -30,13 +30,12 @@ from modalhash.serve.errors import HTTPError, busy_error, field_error, not_ready
 from modalhash.serve.limits import MAX_LABELS, MAX_TEXT_LENGTH, Limits, Settings
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
+from modalhash.serve.schemas import LIST_FIELDS
 from modalhash.serve.searcher import Searcher
 from modalhash.serve.worker_state import ProcessState
 from modalhash.store import StoreError
 
 Model = TypeVar("Model", bound=BaseModel)
-LIST_FIELDS = ("want", "labels")
-"""Fields of a form that may be repeated."""
 CHARSETS = ("utf-8", "utf8", "us-ascii")
 """Accepted character sets of a form; some of Python's other codecs are not text encodings."""
 SLOW_SECONDS = 1.0
