@@ -1,5 +1,7 @@
 """Record what must not change by accident: ``make freeze`` writes ``tests/frozen.json``, ``make test`` compares.
 
+It also writes the tables of options in the documentation.
+
 The file lists the public names with their signatures, the commands with their options, the HTTP API, the layout of
 files, the names of methods and encoders, and digests of the codes that every method gives on a small data set. Run
 ``make freeze`` after a deliberate change, and its difference shows up in review.
@@ -31,6 +33,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests" / "frozen.json"
+TABLE = re.compile(r"(<!-- options of (.+?) -->).*?(<!-- end -->)", re.DOTALL)
 VERSIONS = ("application_id", "user_version")
 PORTABLE = {
     "OPENBLAS_CORETYPE": "Haswell",
@@ -103,6 +106,38 @@ def _option(option: Any) -> str:
     shown = " (required)" if option.required else "" if default in (None, (), []) else f" = {default!r}"
     several = "..." if option.nargs != 1 or option.multiple else ""
     return "/".join([*option.opts, *option.secondary_opts]) + several + shown
+
+
+def with_tables(page: str) -> str:
+    """Return the text of a page whose tables of options are those of the code."""
+    return TABLE.sub(lambda found: f"{found[1]}\n{option_table(found[2])}\n{found[3]}", page)
+
+
+def option_table(of: str) -> str:
+    """Return the options of a command, or the fields of a request, as a table in Markdown."""
+    from typer.main import get_command
+
+    from modalhash.cli import app
+    from modalhash.serve.schemas import SearchFields
+
+    if of == "POST /search":
+        fields = SearchFields.model_json_schema()["properties"].items()
+        rows = [(f"`{name}`", json.dumps(field.get("default")), field["description"]) for name, field in fields]
+    else:
+        options = [one for one in get_command(app).commands[of.split()[1]].params if one.param_type_name == "option"]
+        names = [
+            ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts, *filter(None, [one.envvar])))
+            for one in options
+        ]
+        defaults = [one.show_default if isinstance(one.show_default, str) else _shown(one.default) for one in options]
+        helps = [re.sub(r"\[/?b\]", "`", one.help) for one in options]
+        rows = list(zip(names, defaults, helps, strict=True))
+    rows = [("option", "default", "means"), ("---", "---", "---"), *rows]
+    return "\n".join(f"| {' | '.join('' if cell == 'null' else cell for cell in row)} |" for row in rows)
+
+
+def _shown(default: Any) -> str:
+    return "" if default in (None, "", []) else str(default).lower()
 
 
 def http_api(engine: Path) -> list[str]:
@@ -270,4 +305,6 @@ if __name__ == "__main__":
     if find_spec("torch") is None:
         sys.exit("make freeze needs torch for the codes of the deep methods: run `make setup` first")
     FILE.write_text(json.dumps(current(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
     print(f"wrote {FILE.relative_to(ROOT)}; `git diff` shows what changed")

@@ -25,6 +25,13 @@ def test_commands_and_options():
     assert freeze.commands() == FROZEN["commands"]
 
 
+def test_tables_of_options():
+    pages = [page.read_text("utf-8") for page in (freeze.ROOT / "docs").rglob("*.md")]
+    assert sum(len(freeze.TABLE.findall(page)) for page in pages) > 1
+    for page in pages:
+        assert freeze.with_tables(page) == page
+
+
 @pytest.mark.slow
 def test_http_api(folder):
     assert freeze.http_api(folder / "engine") == FROZEN["http"]

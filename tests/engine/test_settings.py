@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, fields
-from typing import Annotated, get_type_hints
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+import modalhash
 from modalhash import Engine
 from modalhash.engine import (
+    OptionValues,
     ReadOptionValues,
     ReadSettings,
     RetrainOptionValues,
     RetrainOverrides,
+    SearchOptions,
     TrainOptionValues,
     TrainSettings,
     check_sources,
 )
-from modalhash.engine.settings import Option, Options
+from modalhash.engine.settings import Options
 
 PAIRS = [(ReadSettings, ReadOptionValues), (TrainSettings, TrainOptionValues), (RetrainOverrides, RetrainOptionValues)]
 
@@ -29,7 +38,11 @@ def test_keywords_are_the_fields(settings, values):
     assert get_type_hints(values) == {field.name: hints[field.name] for field in fields(settings)}
 
 
-@pytest.mark.parametrize("settings", [settings for settings, _ in PAIRS])
+def test_keywords_of_a_search_are_the_fields():
+    assert list(get_type_hints(OptionValues)) == [field.name for field in fields(SearchOptions)]
+
+
+@pytest.mark.parametrize("settings", [SearchOptions, *(settings for settings, _ in PAIRS)])
 def test_every_field_is_described(settings):
     shown = inspect.getdoc(settings)
     for field in fields(settings):
@@ -68,19 +81,61 @@ def test_a_retraining_takes_what_it_can_change_and_none_is_unchanged():
         RetrainOverrides(store="sqlite")
 
 
-def test_a_new_option_is_one_field():
-    @dataclass(frozen=True, kw_only=True)
-    class Mine(TrainSettings):
-        depth: Annotated[int, Option("How deep.", at_least=2)] = 3
-
+def test_a_changed_declaration_changes_the_check():
     @dataclass(frozen=True)
-    class Some(Options, like=Mine):
-        depth: int | None = None
+    class Some(Options, like=TrainSettings):
+        n_bits: int | None = None
         workers: int | None = None
 
-    assert "depth : How deep." in inspect.getdoc(Mine)
-    assert Mine().depth == 3
-    for wrong in (Mine, Some):
-        with pytest.raises(ValueError, match="depth is 1; expected an integer ≥ 2"):
-            wrong(depth=1)
-    assert list(Some.options) == ["depth", "workers"]
+    assert list(Some.options) == ["n_bits", "workers"]
+    with pytest.raises(ValueError, match="workers is 0; expected an integer ≥ 1"):
+        Some(workers=0)
+
+
+NEW = 'depth: Annotated[int, Option("How ``deep``.", at_least=2)] = 3'
+PRINT_WHAT_IS_NEW = """
+import inspect, json, sys
+sys.path[:0] = ["tests", "."]
+import freeze
+import modalhash
+from modalhash import Engine
+from modalhash.engine import SearchOptions, TrainSettings, check_sources
+
+def message(call, *arguments):
+    try:
+        call(*arguments, depth=1)
+    except ValueError as error:
+        return str(error)
+
+tables = {of: freeze.option_table(of) for of in ("modalhash train", "modalhash search", "POST /search")}
+found = {
+    "lines": [line for table in tables.values() for line in table.splitlines() if "depth" in line],
+    "commands": [line for line in freeze.commands() if "--depth" in line],
+    "helps": ["depth : How ``deep``." in inspect.getdoc(one) for one in (TrainSettings, SearchOptions)],
+    "messages": [message(Engine.train, [], "engine"), message(check_sources, []), message(SearchOptions)],
+}
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_a_new_option_is_one_line(tmp_path):
+    """Add an option for training and one for searching to a copy of the package: they are everywhere."""
+    pytest.importorskip("starlette", reason="the HTTP API needs the extra serve")
+    package = Path(modalhash.__file__).parent
+    shutil.copytree(package, tmp_path / "modalhash", ignore=shutil.ignore_patterns("__pycache__"))
+    settings = tmp_path / "modalhash" / "engine" / "settings.py"
+    text = settings.read_text("utf-8")
+    for after in ("    store: StorePlace = None\n", "    labels: Annotated[tuple[str, ...]"):
+        assert text.count(after) == 1
+        text = text.replace(after, f"    {NEW}\n{after}")
+    settings.write_text(text, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_WHAT_IS_NEW], cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert found["lines"] == ["| `--depth` | 3 | How `deep`. |"] * 2 + ["| `depth` | 3 | How `deep`. |"]
+    assert found["commands"] == [f"modalhash {name} --depth = 3" for name in ("check", "search", "train")]
+    assert found["helps"] == [True, True]
+    assert found["messages"] == ["depth is 1; expected an integer ≥ 2"] * 3

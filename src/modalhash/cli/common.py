@@ -153,13 +153,6 @@ MAX_PROBLEMS = 20
 
 EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of the engine.", show_default=False)]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of skipping it.")]
-Want = Annotated[
-    list[str] | None, typer.Option(help="Modality to search in, e.g. image; may be repeated; all by default.")
-]
-Radius = Annotated[int | None, typer.Option(min=0, help="Return all hits within this distance instead.")]
-Refine = Annotated[
-    bool, typer.Option("--refine/--no-refine", help="Order hits by refinement vectors, or by codes alone.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
     bool,
