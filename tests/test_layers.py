@@ -72,14 +72,14 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "items.item items.urls search.refinement search.reliability settings storage.audit storage.feature_cache training.code_length",
+        "items.item items.urls search.refinement search.reliability settings storage.audit storage.feature_cache",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words search.text_match",
         "bulk.inputs search.confidence training.label_check",
         "bulk.task reports.expected_quality search.hits storage.folder training.corpus",
         "bulk.driver reports.page search.near_duplicates storage.index_snapshot storage.ingest storage.location",
-        "storage.backup storage.folder_sync storage.relabel storage.verify training.train",
-        "training.check training.retrain",
+        "storage.backup storage.folder_sync storage.relabel storage.verify training.learn",
+        "training.check training.train",
         "engine",
     ],
     "evaluation": [

@@ -28,7 +28,7 @@ from modalhash import AMSH, RLH
 from modalhash.core import features
 from modalhash.core.files import write_atomically
 from modalhash.data import Dataset, Split, SplitData, load_dataset, unpaired, with_split
-from modalhash.engine.training.code_length import count_collisions
+from modalhash.engine.training.learn import count_collisions
 from modalhash.evaluation import evaluate_databases
 from modalhash.experiments import code_digest
 

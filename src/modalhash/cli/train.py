@@ -102,9 +102,8 @@ def train(
 
     MODALHASH_DATABASE_URL=postgresql://… modalhash train items.csv -o engine --store postgresql
     """
-    from modalhash.core.progress import Reporter
     from modalhash.encoders import describe_quality
-    from modalhash.engine import Engine
+    from modalhash.engine import train_engine
 
     settings = with_parameter_files(replace(settings, table=reading.table), params)
     allow_imports(settings.method, settings.encoders)
@@ -117,23 +116,17 @@ def train(
         progress_bars() as callback,
         audited("train", output, sources=manifest, **details, seed=settings.random_state) as noted,
     ):
-        engine = Engine.train(
+        trained = train_engine(
             manifest,
             output,
+            settings,
             overwrite=overwrite,
             strict=strict,
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
-            **vars(settings),
         )
-        noted["items"] = len(engine)
-        progress = Reporter(callback)
-        progress("prepare searches", 0, 1)
-        engine.warm_up()  # compile now instead of at the first search
-        progress("prepare searches", 1, 1)
-    problems = engine.problems
-    with engine:
-        facts = engine.info()
+        noted["items"] = trained.sizes.total()
+    problems, facts = trained.problems, trained.info()
     show_problems(problems, manifest)
     if report.as_json:
         print_json({**facts, "problems": problems_as_json(problems)})

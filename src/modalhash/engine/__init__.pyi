@@ -61,3 +61,4 @@ from .training.label_check import (
     NoSharedLabelError as NoSharedLabelError,
     describe_label_overlap as describe_label_overlap,
 )
+from .training.train import TrainedEngine as TrainedEngine, train_engine as train_engine

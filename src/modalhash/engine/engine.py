@@ -67,6 +67,7 @@ from modalhash.engine.storage.folder import (
     read_config_with_items,
     read_parts,
     recover_engine,
+    why_no_confidence,
 )
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
@@ -180,21 +181,9 @@ def engine_info(path: str | Path, *, trust: bool = False, read_only: bool = Fals
 
 def _describe(folder: Path, config: Mapping[str, Any], store: Store, reads: Mapping[str, str]) -> dict[str, Any]:
     return {
-        **describe_engine(folder, config, store.counts()),
-        "reads": reads,
-        "why_no_confidence": _why_no_confidence(config),
+        **describe_engine(folder, config, store.counts(), reads),
         "snapshot": SnapshotKeeper(folder, store, read_only=True).describe(),
     }
-
-
-def _why_no_confidence(config: Mapping[str, Any]) -> str | None:
-    if config.get("confidence") is not None:
-        return None
-    if config["labels"] == "none":
-        return "this engine learned without labels, so the probability of a shared label is unknown"
-    if not method_info(config["method"]).supervised:
-        return f"{config['method']} does not learn from labels, so the probability of a shared label is unknown"
-    return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
 
 
 class Engine:
@@ -343,19 +332,17 @@ class Engine:
         from modalhash.engine.training.train import train_engine
 
         wanted = TrainSettings(**settings)
-        problems = ProblemCollector(on_problem, strict=strict)
-        with train_engine(source, Path(folder), wanted, overwrite=overwrite, report=problems, callback=callback):
-            pass  # the folder is created at the end of the block
-        problems.warn()
-        database = wanted.store if wanted.store is not None and "://" in wanted.store else None
-        engine = cls(folder, trust=True, database=database)
-        engine.problems = tuple(problems.problems)
+        trained = train_engine(
+            source, folder, wanted, overwrite=overwrite, strict=strict, callback=callback, on_problem=on_problem
+        )
+        engine = cls(folder, trust=True, database=trained.place.database)
+        engine.problems = trained.problems
         return engine
 
     @property
     def why_no_confidence(self) -> str | None:
         """The reason that hits have no confidence; None if they have one."""
-        return _why_no_confidence(self.config)
+        return why_no_confidence(self.config)
 
     @property
     def model(self) -> CrossModalHasher:
@@ -710,7 +697,7 @@ class Engine:
         changes : options that differ from the last training, e.g. ``n_bits=64, labels="names"``: see
             :class:`RetrainOverrides`. Another method starts with its default parameters
         """
-        from modalhash.engine.training.retrain import StoredItems, retrain_engine, settings_again
+        from modalhash.engine.training.train import StoredItems, retrain_engine, settings_again
 
         self._check_writable()
         overrides = RetrainOverrides(**changes)

@@ -239,11 +239,11 @@ class ProblemCollector:
         if self._on_problem is not None:
             self._on_problem(problem)
 
-    def warn(self) -> None:
+    def warn(self, *, stacklevel: int = 3) -> None:
         """Warn that items were left out, unless ``on_problem`` was given."""
         if self.problems and self._on_problem is None:
             text = f"{len(self.problems)} items were left out; the first: {self.problems[0]}"
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True)

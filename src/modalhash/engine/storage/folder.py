@@ -51,6 +51,7 @@ from modalhash.engine.search.refinement import (
     save_refinement,
 )
 from modalhash.engine.storage.feature_cache import FILE as FEATURES
+from modalhash.methods.registry import info as method_info
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -311,7 +312,20 @@ def model_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:16]
 
 
-def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+def why_no_confidence(config: Mapping[str, Any]) -> str | None:
+    """Return the reason that hits have no confidence; None if they have one."""
+    if config.get("confidence") is not None:
+        return None
+    if config["labels"] == "none":
+        return "this engine learned without labels, so the probability of a shared label is unknown"
+    if not method_info(config["method"]).supervised:
+        return f"{config['method']} does not learn from labels, so the probability of a shared label is unknown"
+    return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
+
+
+def describe_engine(
+    folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int], reads: Mapping[str, str]
+) -> dict[str, Any]:
     """Return a summary of an engine; ``counts`` are numbers of items by modality and kind of code."""
     return {
         "path": str(folder),
@@ -342,6 +356,8 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "bytes": _n_bytes(folder),
         "format": config["format"],
         "modalhash": config["modalhash"],
+        "reads": reads,
+        "why_no_confidence": why_no_confidence(config),
     }
 
 

@@ -22,12 +22,6 @@ from modalhash.data import TableFormat, is_manifest, table_format
 from modalhash.engine.items.item import Problem, ProblemCode, group_problems
 from modalhash.engine.search.confidence import HELD_OUT, MIN_HELD_OUT
 from modalhash.engine.settings import TrainOptionValues, TrainSettings
-from modalhash.engine.training.code_length import (
-    LENGTH_WITHOUT_LABELS,
-    LENGTHS,
-    lengths_to_try,
-    longest_below,
-)
 from modalhash.engine.training.corpus import Corpus, TrainingInput, check_learnable, read_training_input
 from modalhash.engine.training.label_check import (
     MAX_EXAMPLES,
@@ -37,6 +31,7 @@ from modalhash.engine.training.label_check import (
     describe_alike,
     describe_label_overlap,
 )
+from modalhash.engine.training.learn import LENGTH_WITHOUT_LABELS, LENGTHS, lengths_to_try, longest_below
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder

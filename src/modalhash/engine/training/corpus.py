@@ -17,7 +17,6 @@ from modalhash.engine.items.item import Item, OnProblem, Problem, ReadOptions, g
 from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
 from modalhash.engine.search.photo_words import find_named_labels
 from modalhash.engine.settings import TrainSettings
-from modalhash.engine.training.code_length import AUTO
 from modalhash.engine.training.label_check import LabelCheck
 from modalhash.methods import registry
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
 
+AUTO = "auto"
+"""Requests the shortest sufficient code length."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """Default methods."""
 

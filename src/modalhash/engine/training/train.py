@@ -1,115 +1,152 @@
-"""Train an engine: read and encode unpaired items, fit codes, refinement vectors and confidence, store the items."""
+"""Train an engine from a source, or retrain one from its stored items and replace it while it is in use.
+
+A new engine is trained in a scratch folder. For a retraining, changes that other processes make to the old store
+meanwhile are replayed by revision: first concurrently, then a last time under the store's write lock, after which the
+folders are exchanged. So every acknowledged change is in the new engine, and later writes to the old one raise
+:class:`~modalhash.engine.EngineReplacedError`. A killed process leaves either the old engine or the new one.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from modalhash.core.archives import ArchiveMember
 from modalhash.core.codes import pack_signs
+from modalhash.core.files import link_tree, sync_tree
 from modalhash.core.progress import Callback, Reporter
-from modalhash.core.typing import Array
-from modalhash.encoders import NAMES, NOUNS
-from modalhash.engine.items.item import HOME, Item, ItemFiles, OnProblem, Problem, ProblemCode
+from modalhash.core.typing import Codes
+from modalhash.engine.items.item import HOME, Item, ItemFiles, OnProblem, Problem, ProblemCode, ProblemCollector
 from modalhash.engine.items.photos import Reader, reader_of, with_picture_text
-from modalhash.engine.reports.expected_quality import measure_expected_quality, near_chance, unknown_quality
-from modalhash.engine.search.confidence import (
-    HELD_OUT,
-    MIN_HELD_OUT,
-    Confidence,
-    LabelWords,
-    confidence_of_names,
-    fit_confidence,
-    hold_out,
-    search_held_out,
-)
-from modalhash.engine.search.photo_words import TEXT, learn_word_codes, suggest_words, words_for
-from modalhash.engine.search.refinement import (
-    Learned,
-    Refinement,
-    learn_refinement,
-    model_features,
-    sharing_modalities,
-)
+from modalhash.engine.reports.expected_quality import near_chance
+from modalhash.engine.search.photo_words import TEXT, suggest_words
+from modalhash.engine.search.refinement import Refinement, model_features
 from modalhash.engine.settings import TrainSettings
 from modalhash.engine.storage.feature_cache import FeatureCache, encode_cached
-from modalhash.engine.storage.folder import new_folder, write_parts
-from modalhash.engine.storage.ingest import CodedItems
+from modalhash.engine.storage.folder import (
+    MEDIA,
+    EngineError,
+    EngineFiles,
+    describe_engine,
+    new_folder,
+    read_config,
+    write_parts,
+)
+from modalhash.engine.storage.ingest import CodedItems, ItemCoder
 from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store
-from modalhash.engine.training.code_length import AUTO, Fitted, fit_with_length
+from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.corpus import (
+    AUTO,
     Corpus,
     TrainingInput,
     check_learnable,
     no_usable_item,
     read_training_input,
 )
-from modalhash.store import Store
+from modalhash.engine.training.learn import Trained, learn
+from modalhash.store import PICTURE_TEXT, Key, Record, Revision, Store, StoreError
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
+    from modalhash.engine.settings import RetrainOverrides
     from modalhash.methods.base import CrossModalHasher
 
 ASKED = "labels_asked"
 """Configuration entry with the requested ``labels``, if training found none."""
 STORE_BATCH_SIZE = 10_000
+ROUNDS = 5
+"""Times that changes are replayed before the write lock is taken."""
 
 
-class WordReader(NamedTuple):
-    """The encoders of an engine, and the one for words if it has pictures and no texts."""
-
-    encoders: Mapping[str, Encoder]
-    words: Encoder | None
-    """None if texts are a modality, or if no encoder maps words into the space of the pictures."""
-    pictures: str | None
-    """The modality that words are searched in; None if texts are a modality."""
-
-    @property
-    def by_names(self) -> bool:
-        """Whether words are encoded in the space of names."""
-        return self.pictures is not None and getattr(self.words, "space", None) == NAMES
-
-    @property
-    def sharing(self) -> list[str]:
-        """The modalities whose encoders share a space."""
-        return sharing_modalities(self.in_space)
-
-    @property
-    def in_space(self) -> dict[str, Encoder]:
-        """The encoders of modalities and of words."""
-        return {**self.encoders, **({} if self.words is None else {TEXT: self.words})}
-
-
-class TrainedEngine(NamedTuple):
-    """A complete engine in a scratch folder, before it gets its name."""
+@dataclass(frozen=True)
+class TrainedEngine:
+    """An engine that was trained; :meth:`Engine.open` opens it."""
 
     folder: Path
+    scratch: Path
+    """The folder in which it was trained, before it replaced ``folder``."""
     place: StoreLocation
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     class_names: list[str]
+    sizes: Counter[tuple[str, str]]
+    """Number of items by modality and kind of code."""
+    problems: tuple[Problem, ...]
+    """Items that were left out."""
+
+    def info(self) -> dict[str, Any]:
+        """Return the same as :meth:`Engine.info`."""
+        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        if self.refinement.word_codes is not None:
+            reads[TEXT] = "text"
+        return {**describe_engine(self.folder, read_config(self.folder), self.sizes, reads), "snapshot": None}
 
 
-class Trained(NamedTuple):
-    """What was learned from a corpus."""
+def train_engine(
+    source: Any,
+    folder: str | Path,
+    settings: TrainSettings,
+    *,
+    overwrite: bool = False,
+    strict: bool = False,
+    callback: Callback | None = None,
+    on_problem: OnProblem | None = None,
+) -> TrainedEngine:
+    """Train an engine without opening it; parameters as for :meth:`Engine.train`."""
+    report = ProblemCollector(on_problem, strict=strict)
+    with _training(source, Path(folder), settings, overwrite=overwrite, report=report, callback=callback) as trained:
+        pass  # the folder is created at the end of the block
+    report.warn(stacklevel=4)  # the caller of Engine.train
+    return trained
 
-    rows: dict[str, Array]
-    """Of the corpus, by modality, that were learned from."""
-    fitted: Fitted
-    reader: WordReader
-    vectors: Learned
-    confidence: Confidence | None
-    expected: dict[str, Any]
+
+@contextmanager
+def _training(
+    source: Any,
+    folder: Path,
+    settings: TrainSettings,
+    *,
+    overwrite: bool,
+    report: OnProblem,
+    callback: Callback | None,
+) -> Iterator[TrainedEngine]:
+    """Train an engine in a scratch folder, which replaces ``folder`` at the end of the block."""
+    journal = Journal(report, callback)
+    read_text = reader_of(settings.read_text)
+    with (
+        create_store(folder, settings.store, variable=settings.store_variable) as place,
+        new_folder(folder, overwrite=overwrite) as fresh,  # raises for an existing folder before the work
+    ):
+        given = read_training_input(source, settings, journal.problem, journal.notes.append)
+        check_learnable(settings, given, journal.left_out)
+        corpus = _encode(given, (FeatureCache(folder), FeatureCache(fresh)), settings.workers, journal)
+        if read_text is not None:
+            _read_pictures(corpus, given.encoders, read_text, journal)
+        trained = learn(given, corpus, settings, callback, journal.end)
+        if text := near_chance(trained.expected):
+            warnings.warn(text, UserWarning, stacklevel=5)  # the caller of Engine.train or Engine.retrain
+        model, reader, refinement = trained.hasher, trained.reader, trained.vectors.refinement
+        files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
+        config = _config(given, corpus, trained, settings) | place.to_config() | {HOME: str(files.folder)}
+        if journal.notes:
+            config["notes"] = journal.notes
+        with place.create(fresh, n_bits=model.n_bits, searched_fields=config["searched_fields"]) as store:
+            examples, sizes = _store(store, corpus, trained, files, config["codes"], Reporter(callback))
+        journal.end("store")
+        config |= {**examples, "seconds": journal.seconds}
+        write_parts(fresh, model, reader.encoders, config, refinement, trained.confidence, reader.words)
+        names, left_out = corpus.class_names, tuple(journal.left_out)
+        yield TrainedEngine(folder, fresh, place, model, reader.encoders, refinement, names, sizes, left_out)
 
 
 @dataclass
@@ -131,44 +168,6 @@ class Journal:
     def end(self, stage: str) -> None:
         now = time.perf_counter()
         self.seconds[stage], self._begun = round(now - self._begun, 2), now
-
-
-@contextmanager
-def train_engine(
-    source: Any,
-    folder: Path,
-    settings: TrainSettings,
-    *,
-    overwrite: bool,
-    report: OnProblem,
-    callback: Callback | None,
-) -> Iterator[TrainedEngine]:
-    """Train an engine in a scratch folder, which replaces ``folder`` at the end of the block."""
-    journal = Journal(report, callback)
-    read_text = reader_of(settings.read_text)
-    with (
-        create_store(folder, settings.store, variable=settings.store_variable) as place,
-        new_folder(folder, overwrite=overwrite) as fresh,  # raises for an existing folder before the work
-    ):
-        given = read_training_input(source, settings, journal.problem, journal.notes.append)
-        check_learnable(settings, given, journal.left_out)
-        corpus = _encode(given, (FeatureCache(folder), FeatureCache(fresh)), settings.workers, journal)
-        if read_text is not None:
-            _read_pictures(corpus, given.encoders, read_text, journal)
-        trained = _learn(given, corpus, settings, journal)
-        if text := near_chance(trained.expected):
-            warnings.warn(text, UserWarning, stacklevel=4)  # the caller of Engine.train
-        model, reader, refinement = trained.fitted.hasher, trained.reader, trained.vectors.refinement
-        files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
-        config = _config(given, corpus, trained, settings) | place.to_config() | {HOME: str(files.folder)}
-        if journal.notes:
-            config["notes"] = journal.notes
-        with place.create(fresh, n_bits=model.n_bits, searched_fields=config["searched_fields"]) as store:
-            config |= _store(store, corpus, trained, files, config["codes"], Reporter(callback))
-        journal.end("store")
-        config["seconds"] = journal.seconds
-        write_parts(fresh, model, reader.encoders, config, refinement, trained.confidence, reader.words)
-        yield TrainedEngine(fresh, place, model, reader.encoders, refinement, corpus.class_names)
 
 
 def _encode(
@@ -208,31 +207,12 @@ def _read_pictures(corpus: Corpus, encoders: Mapping[str, Encoder], read: Reader
     journal.end("read text")
 
 
-def _learn(given: TrainingInput, corpus: Corpus, settings: TrainSettings, journal: Journal) -> Trained:
-    """Learn codes, then refinement vectors, then confidence from the training items."""
-    rows = corpus.training_rows()
-    _check_training(corpus, rows)
-    taught = corpus.take(rows)
-    encoders = {modality: given.encoders[modality] for modality in corpus.items}
-    seed = settings.method_parameters["random_state"]
-    seed = seed if isinstance(seed, int) else 0
-    fitted = _fit(given.hasher, settings.n_bits, taught, encoders, journal.callback)
-    journal.end("learn")
-    reader = _read_words(encoders, given.encoders.get(TEXT), corpus.class_names)
-    vectors = _learn_vectors(fitted.hasher, taught, reader, seed)
-    journal.end("refine")
-    confidence, expected = _learn_confidence(fitted.hasher, taught, reader, seed, Reporter(journal.callback))
-    journal.end("confidence")
-    return Trained(rows, fitted, reader, vectors, confidence, expected)
-
-
 def _config(given: TrainingInput, corpus: Corpus, trained: Trained, settings: TrainSettings) -> dict[str, Any]:
     """Return what the configuration of an engine says of its training."""
-    hasher, collisions, tried = trained.fitted
-    by_features = given.labels == "none" and not type(hasher).needs_pairs  # codes depend on features alone
+    by_features = given.labels == "none" and not type(trained.hasher).needs_pairs  # codes depend on features alone
     return {
-        **({} if collisions is None else collisions.to_config()),
-        **({"bits_tried": tried} if settings.n_bits == AUTO else {}),
+        **({} if trained.collisions is None else trained.collisions.to_config()),
+        **({"bits_tried": trained.lengths} if settings.n_bits == AUTO else {}),
         "method": given.method,
         "codes": "hashed" if by_features else settings.codes,
         "labels": given.labels,
@@ -249,19 +229,23 @@ def _config(given: TrainingInput, corpus: Corpus, trained: Trained, settings: Tr
 
 def _store(
     store: Store, corpus: Corpus, trained: Trained, files: ItemFiles, codes: str, progress: Reporter
-) -> dict[str, Any]:
-    """Store all items with their codes and vectors; return words that find pictures, for the configuration."""
-    examples = {}
+) -> tuple[dict[str, Any], Counter[tuple[str, str]]]:
+    """Store all items with their codes and vectors.
+
+    Return words that find pictures, for the configuration, and the number of items by modality and kind of code.
+    """
+    examples, sizes = {}, Counter[tuple[str, str]]()
     for modality, items in corpus.items.items():
         coded, kinds = _code(modality, corpus, trained, codes)
         records = coded.records(kinds, files)
+        sizes.update((modality, kind) for kind in kinds)
         for start in range(0, len(records), STORE_BATCH_SIZE):
             store.add(records[start : start + STORE_BATCH_SIZE])
             progress(f"store: {modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
         if modality == trained.reader.pictures and coded.vectors is not None:
             counts = Counter(label for item in items for label in item.labels)
             examples["examples"] = suggest_words(trained.vectors.refinement, coded.vectors, counts)
-    return examples
+    return examples, sizes
 
 
 def _code(modality: str, corpus: Corpus, trained: Trained, codes: str) -> tuple[CodedItems, list[str]]:
@@ -270,7 +254,7 @@ def _code(modality: str, corpus: Corpus, trained: Trained, codes: str) -> tuple[
     Training items have learned codes if requested, the others hashed ones. Items trained with labels that they only
     name are hashed, so that these labels do not determine their codes.
     """
-    hasher, refinement = trained.fitted.hasher, trained.vectors.refinement
+    hasher, refinement = trained.hasher, trained.vectors.refinement
     items, features, training = corpus.items[modality], corpus.features[modality], trained.rows[modality]
     projected = hasher.decision_function(
         {modality: model_features(hasher, trained.reader.encoders[modality], features)}
@@ -286,119 +270,229 @@ def _code(modality: str, corpus: Corpus, trained: Trained, codes: str) -> tuple[
     return CodedItems(items, packed, vectors), ["learned" if one else "hashed" for one in learned.tolist()]
 
 
-def _check_training(corpus: Corpus, rows: Mapping[str, Array]) -> None:
-    """Raise ValueError for a modality without training items."""
-    for modality, some in rows.items():
-        if not len(some):
-            what = "is for training" if corpus.labels is None else "has a label"
-            raise ValueError(
-                f"{modality!r}: none of {len(corpus.items[modality])} items {what}. Give labels to some, "
-                "leave this modality out of the manifest, or learn without labels (labels='none', --labels none)"
+@dataclass(frozen=True)
+class _StoredItem(Item):
+    record: Record | None = None
+
+    def to_record(self, code: bytes | Codes, kind: str) -> Record:
+        assert self.record is not None
+        return replace(self.record, code=code, kind=kind, refinement=None)
+
+
+def retrain_engine(
+    folder: Path,
+    stored: StoredItems,
+    settings: TrainSettings,
+    check_current: Callable[[], None],
+    callback: Callback | None,
+) -> None:
+    """Retrain an engine and replace it. See :meth:`Engine.retrain`.
+
+    The encoders of ``settings`` are fitted, so they must not be in use elsewhere. ``check_current`` raises if another
+    process replaced the engine.
+    """
+    store = stored.store
+    _check_encoders(settings.encoders or {}, store)
+    begun = store.revision()
+    items = stored.read(begun)
+    with (
+        ExitStack() as held,  # released after the folders are exchanged
+        _training(items, folder, settings, overwrite=True, report=stored.problem, callback=callback) as made,
+    ):
+        with made.place.open(made.scratch) as new:
+            replayer = _ChangeReplayer(store, new, made, stored, begun, Reporter(callback))
+            for _ in range(ROUNDS):
+                if not replayer.catch_up():
+                    break
+            link_tree(folder / MEDIA, made.scratch / MEDIA)
+            sync_tree(made.scratch)  # so that little is left to do under the write lock
+            held.enter_context(store.lock_writes())
+            check_current()
+            replayer.catch_up()
+        if store.revision() != replayer.reached:
+            raise StoreError(
+                f"{folder}: the store was changed during the exchange, because the connection with the write "
+                "lock was lost; nothing was replaced. Run it again"
             )
 
 
-def _fit(
-    hasher: CrossModalHasher,
-    n_bits: int | str,
-    taught: Corpus,
-    encoders: Mapping[str, Encoder],
-    callback: Callback | None,
-) -> Fitted:
-    pairs = _pairs_of(taught.items) if type(hasher).needs_pairs else None
-    hasher = _with_anchors(hasher, taught)
-    X = {name: model_features(hasher, encoders[name], values) for name, values in taught.features.items()}
-    return fit_with_length(hasher, n_bits, X, taught.label_arrays(), pairs=pairs, callback=callback)
+def settings_again(parts: EngineFiles, overrides: RetrainOverrides, *, database: str | None) -> TrainSettings:
+    """Return the settings of the last training with the overrides applied."""
+    config = parts.config
+    before = config["labels"]
+    labels = overrides.labels or config.get(ASKED, before)
+    method = overrides.method or (config["method"] if labels == before else None)
+    parameters = parameters_of(parts.model, config["trained_on"])
+    if method != config["method"]:
+        parameters = {name: value for name, value in parameters.items() if name == "random_state"}
+    return TrainSettings(
+        n_bits=overrides.n_bits or ("auto" if method is None else config["n_bits"]),
+        method=method,
+        parameters={**parameters, **(overrides.parameters or {})},
+        encoders={**parts.encoders, **(overrides.encoders or {})},
+        download=overrides.download,
+        labels=labels,
+        codes=overrides.codes or config["codes"],
+        searched_fields=tuple(dict.fromkeys([*config["searched_fields"], PICTURE_TEXT])),
+        store=database,
+        exif=False,  # stored fields are kept
+        workers=overrides.workers,
+    )
 
 
-def _read_words(encoders: Mapping[str, Encoder], given: Encoder | None, class_names: Sequence[str]) -> WordReader:
-    """Choose the encoder for words as queries."""
-    pictures = next((name for name, encoder in encoders.items() if encoder.reads == "image"), None)
-    if pictures is None or TEXT in encoders or any(encoder.reads == "text" for encoder in encoders.values()):
-        return WordReader(encoders, None, None)
-    return WordReader(encoders, words_for(encoders[pictures], given, class_names), pictures)
+def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
+    """Return the parameters to retrain a model with.
 
-
-def _learn_vectors(hasher: CrossModalHasher, taught: Corpus, reader: WordReader, seed: int) -> Learned:
-    """Learn refinement vectors, and codes of words if texts are not a modality."""
-    sharing = list(taught.features) if getattr(hasher, "space", None) == "shared" else reader.sharing
-    labels = taught.label_arrays()
-    learned = learn_refinement(hasher, taught.features, labels, seed=seed, encoders=reader.in_space, sharing=sharing)
-    name = reader.pictures
-    if name is None or not (learned.refinement.knows_labels or learned.refinement.meaning):
-        return learned
-    posteriors = learned.training_posteriors(name, labels=False)
-    vectors = learned.refinement.joined(name, posteriors, taught.features[name])
-    made = learn_word_codes(learned.refinement, vectors, hasher.codes_[name], hasher.n_bits)
-    return learned._replace(refinement=made)
-
-
-def _learn_confidence(
-    hasher: CrossModalHasher, taught: Corpus, reader: WordReader, seed: int, progress: Reporter
-) -> tuple[Confidence | None, dict[str, Any]]:
-    """Refit the method to most of the training items, and learn confidence from searches for the others.
-
-    Return the expected quality for new items too, or the reason why it is unknown.
+    Training caps the number of anchors at the number of items. A modality that was capped gets the method's default, so
+    that it can use more anchors when it has more items.
     """
-    from sklearn.base import clone
-
-    names = confidence_of_names(str(reader.pictures)) if reader.by_names else None
-    if taught.labels is None:
-        return names, unknown_quality("it was trained without labels, so it is unknown which hits are right")
-    held = hold_out(taught.features, seed)
-    fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
-    if len(held.held_out[fewest]) < MIN_HELD_OUT:
-        return names, unknown_quality(
-            f"{len(taught.items[fewest]):,} labelled {fewest} items are too few to hold some out for measuring; "
-            f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
-        )
-    rest = taught.take(held.learned)
-    progress("confidence", 0, 2)
-    pairs = _pairs_of(rest.items) if type(hasher).needs_pairs else None
-    model = _with_anchors(clone(hasher), rest).fit(rest.features, rest.label_arrays(), pairs=pairs)
-    progress("confidence", 1, 2)
-    known = {}
-    for name, encoder in reader.encoders.items():
-        texts = [item.text for item in taught.items.get(name, ())]
-        if encoder.reads == "text" and texts and all(text is not None for text in texts):
-            known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
-    words = None
-    if reader.pictures is not None:
-        everyday = np.array([name.casefold() in NOUNS for name in taught.class_names])
-        words = LabelWords(None if reader.words is None else reader.words.encode(taught.class_names), everyday)
-    vectors, labels = _learn_vectors(model, rest, reader, seed), taught.label_arrays() or {}
-    searches = search_held_out(model, taught.features, labels, held, vectors, known=known, words=words, seed=seed)
-    ids = {name: [item.id for item in items] for name, items in taught.items.items()}
-    if reader.pictures is not None:
-        ids[TEXT] = taught.class_names
-    learned, expected = fit_confidence(searches), measure_expected_quality(searches, taught.features, ids)
-    if reader.by_names:
-        learned = confidence_of_names(str(reader.pictures), learned)
-    progress("confidence", 2, 2)
-    return learned, expected
-
-
-def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:
-    """Return the fraction of known words of held-out texts, for an encoder fitted to the others."""
-    if not hasattr(encoder, "known"):
-        return np.ones(len(held_out))
-    other = deepcopy(encoder).fit([texts[row] for row in learned.tolist()])
-    return np.asarray(other.known([texts[row] for row in held_out.tolist()]))
-
-
-def _with_anchors(hasher: CrossModalHasher, taught: Corpus) -> CrossModalHasher:
-    """Cap the number of anchors at the number of items, which avoids a warning of the method."""
-    anchors = hasher.get_params(deep=False).get("n_anchors")
-    if isinstance(anchors, int):
-        anchors = dict.fromkeys(taught.items, anchors)
+    parameters: dict[str, Any] = model.get_params(deep=False)
+    del parameters["n_bits"]
+    anchors = parameters.get("n_anchors")
     if isinstance(anchors, Mapping):
-        hasher.set_params(n_anchors={name: min(n, len(taught.items[name])) for name, n in anchors.items()})
-    return hasher
+        default = type(model)().get_params(deep=False)["n_anchors"]
+        parameters["n_anchors"] = {name: default if n == trained_on.get(name) else n for name, n in anchors.items()}
+    return parameters
 
 
-def _pairs_of(items: Mapping[str, list[Item]]) -> Array:
-    """Return the rows of the items that have the same id in every modality."""
-    rows = [{item.id: row for row, item in enumerate(some)} for some in items.values()]
-    shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
-    if not shared:
-        raise ValueError("this method learns from pairs, and no id is in every modality; choose rlh, which needs none")
-    return np.array([[own[id] for own in rows] for id in shared])
+def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
+    """Raise EngineError for modalities with given features, which are not stored."""
+    for modality, encoder in encoders.items():
+        if getattr(encoder, "reads", None) == "array" and store.count(modality):
+            raise EngineError(
+                f"the features of {modality!r} were given as arrays, and an engine does not store features, so it "
+                "cannot be retrained from its items. Train again from the data set (modalhash train … --overwrite)"
+            )
+
+
+@dataclass
+class StoredItems:
+    """Reads the items of a store for retraining.
+
+    Items that cannot be read are reported; unless ``drop_missing``, the first one raises EngineError.
+    """
+
+    store: Store
+    content_of: Callable[[Record], str | Path | ArchiveMember | None]
+    """Returns the encoder's input of an item."""
+    files: ItemFiles
+    report: OnProblem
+    _: KW_ONLY
+    drop_missing: bool = False
+    workers: int | None = None
+    keys: dict[int, Key] = field(default_factory=dict)
+    """Keys of the items read, by row id."""
+
+    def read(self, until: Revision) -> list[Item]:
+        """Return the items of the store; raise EngineError if some are missing and ``drop_missing`` is false."""
+        items: list[Item] = []
+        lost: list[Problem] = []
+        for record in self.records(None, until):
+            item = self.item(record)
+            if not isinstance(item, Problem):
+                items.append(item)
+            elif self._is_there(item):
+                lost.append(item)
+                self.report(item)
+        if lost and not self.drop_missing:
+            raise EngineError(
+                f"{len(lost):,} of {len(lost) + len(items):,} items can no longer be read, and their codes "
+                f"are not valid for a new model; nothing was changed. The first: {lost[0]}. Restore the files, remove "
+                "the items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
+            )
+        return items
+
+    def records(self, since: Revision | None, until: Revision) -> list[Record]:
+        """Return the records added between two revisions that still exist, and remember their row ids."""
+        found = []
+        for numbers, _, _ in self.store.codes(since=since, until=until):
+            for start in range(0, len(numbers), STORE_BATCH_SIZE):
+                records = self.store.records(numbers[start : start + STORE_BATCH_SIZE])
+                self.keys.update((number, records[number].key) for number in records)
+                found += [records[number] for number in sorted(records)]
+        return found
+
+    def item(self, record: Record) -> Item | Problem:
+        content = self.content_of(record)
+        record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is its current folder
+        item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
+        if isinstance(content, str):
+            return replace(item, text=content)
+        if content is None:
+            return item.problem(ProblemCode.EMPTY, "it has neither a text nor a file")
+        item = replace(item, path=content)
+        return item if content.is_file() else item.problem(ProblemCode.MISSING_FILE, "no such file")
+
+    def problem(self, problem: Problem) -> None:
+        """Report an item that cannot be encoded; raise unless ``drop_missing``."""
+        if not self._is_there(problem):
+            return
+        self.report(problem)
+        if not self.drop_missing:
+            raise EngineError(
+                f"an item can no longer be read, and its code is not valid for a new model; nothing was changed: "
+                f"{problem}. Restore the file, remove the item (modalhash remove), or leave out unreadable items "
+                "with drop_missing=True (--drop-missing)"
+            )
+
+    def _is_there(self, problem: Problem) -> bool:
+        """Return whether the item is still stored as it was read.
+
+        If its picture is missing because the item was just removed or replaced, that change is replayed later.
+        """
+        current = self.store.row_ids([(str(problem.modality), str(problem.id))])
+        return any(number in self.keys for number in current.values())
+
+
+@dataclass
+class _ChangeReplayer:
+    old: Store
+    new: Store
+    made: TrainedEngine
+    reader: StoredItems
+    reached: Revision
+    progress: Reporter
+    _n: int = 0
+
+    def catch_up(self) -> bool:
+        """Apply the changes since the last call; return whether there were any."""
+        target = self.old.revision()
+        if target == self.reached:
+            return False
+        keys = self.reader.keys
+        gone = [keys.pop(number) for number in self.old.removed(self.reached, target).tolist() if number in keys]
+        self.new.remove(dict.fromkeys(gone), missing="ignore")
+        records = self.reader.records(self.reached, target)
+        for start in range(0, len(records), STORE_BATCH_SIZE):
+            self.new.add(self._coded(records[start : start + STORE_BATCH_SIZE]), replace=True)
+        self._n += len(gone) + len(records)
+        self.progress("changes meanwhile", self._n, self._n)
+        self.reached = target
+        return True
+
+    def _coded(self, records: list[Record]) -> list[Record]:
+        """Return records with codes of the new model, from labels if they had learned codes."""
+        made, coded = self.made, []
+        cache = FeatureCache(made.scratch)
+        coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers, cache)
+        labels = LabelCoder(made.model, made.class_names, made.refinement, self.new)
+        items: dict[str, list[Item]] = {}
+        for record in records:
+            item = self.reader.item(record)
+            if isinstance(item, Problem):
+                self.reader.problem(item)
+            elif item.modality not in made.encoders:  # the modality is new, and the model does not have it
+                reason = "the first items of this modality were added during training; add them again"
+                self.reader.problem(item.problem(ProblemCode.UNKNOWN_MODALITY, reason))
+            else:
+                items.setdefault(item.modality, []).append(item)
+        old = {record.key: record for record in records}
+        for modality, some in items.items():
+            hashed = coder.hash(modality, some, [item.content for item in some]).records("hashed", self.reader.files)
+            known = [labels.known(one.labels) if old[one.key].kind == "learned" else [] for one in hashed]
+            codes = labels.codes(modality, known)
+            rows = [row for row, code in enumerate(codes) if code is not None]
+            with_labels = [hashed[row] for row in rows]
+            learned = labels.learn(with_labels, [codes[row] or b"" for row in rows], with_labels)
+            coded += [*(one for row, one in enumerate(hashed) if codes[row] is None), *learned]
+        return coded

@@ -13,8 +13,8 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.features import Linear
 from modalhash.data import Dataset, generate
 from modalhash.engine import Engine
-from modalhash.engine.training import code_length
-from modalhash.engine.training.code_length import Collisions, count_collisions, lengths_to_try
+from modalhash.engine.training import learn
+from modalhash.engine.training.learn import Collisions, count_collisions, lengths_to_try
 from modalhash.methods.base import CrossModalHasher
 
 
@@ -96,7 +96,7 @@ def test_medals_on_needles():
 @pytest.mark.parametrize("block", [1, 7, 1000])
 @pytest.mark.parametrize("seed", range(4))
 def test_counts_are_those_of_all_pairs(seed, block, monkeypatch):
-    monkeypatch.setattr(code_length, "_SETS_PER_BLOCK", block)
+    monkeypatch.setattr(learn, "_SETS_PER_BLOCK", block)
     rng = np.random.default_rng(seed)
     labels = {name: rng.random((n, 11)) < 0.2 for name, n in (("image", 60), ("text", 90))}
     codes = {name: rng.integers(8, size=(len(rows), 2)).astype(np.uint8) for name, rows in labels.items()}
