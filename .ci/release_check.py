@@ -158,6 +158,17 @@ def try_readme(folder: Path, scripts: Path) -> None:
         print(f"  {command}: {time.monotonic() - started:.1f} s")
 
 
+def interpreters() -> dict[str, str]:
+    """Return the Pythons of PYTHONS that start on this machine, by version."""
+    found = {}
+    for version in PYTHONS:
+        program = shutil.which(f"python{version}")
+        where = [program or "", "-c", "import sys; print(sys.executable)"]
+        if program and (done := subprocess.run(where, capture_output=True, text=True)).returncode == 0:
+            found[version] = done.stdout.strip()
+    return found
+
+
 def main() -> None:
     extras = set(
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -167,9 +178,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = build(folder)
-        for python in filter(shutil.which, (f"python{version}" for version in PYTHONS)):
-            print(f"{python}, extra photos, the README's commands:")
-            work = folder / python
+        for version, python in interpreters().items():
+            print(f"Python {version}, extra photos, the README's commands:")
+            work = folder / version
             work.mkdir()
             try_readme(work, environment(work / "venv", wheel, "photos", python))
             shutil.rmtree(work)

@@ -154,3 +154,43 @@ def test_a_script_that_fails_or_takes_too_long_does_not_stop_the_others(runner, 
     assert [problem.partition(";")[0] for problem in problems] == ["broken: ended with 3", "endless: not done in 1 s"]
     assert [line["ratio"] for line in runner.rows_in(tmp_path / "rows")] == [3.0]
     assert "good (3 of 3): at most 30 s" in capfd.readouterr().out
+
+
+@pytest.fixture
+def history(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return import_module("history")
+
+
+def measured(date, *rows):
+    machine = {"processor": "p", "cores": 2, "date": date, "commit": "abc"}
+    return {"search_speed": {"environment": machine, "rows": list(rows)}}
+
+
+def test_history_names_what_became_slower(tmp_path, history):
+    from speed_rows import row
+
+    path = tmp_path / "history.jsonl"
+    for day, seconds, ratio in ((1, 1.0, 4.0), (2, 1.0, 4.2), (3, 1.1, 3.0)):
+        alone = row("import", "import", against="", ours=seconds, theirs=None, mark="-")
+        faster = row("search", "a search", against="FAISS", ours=1.0, theirs=ratio, mark=">= 2 x")
+        floor = row("fit", "a fit", against="floor", ours=1.2, theirs=1.0, mark="<= 1.5 x")
+        history.add(measured(f"2026-01-0{day}", alone, faster, floor), path)
+        history.add(measured(f"2026-01-0{day}", alone, faster, floor), path)
+    assert len(history.read(path)) == 3, "a result is added once"
+    (found,) = history.slower(history.read(path))
+    assert found.startswith("search_speed: search has 3 where 4.1 was usual: 27% slower"), "10 % of seconds are noise"
+
+
+def test_history_compares_a_processor_with_itself(tmp_path, history):
+    old = {"benchmark": "b", "date": "1", "commit": "a", "processor": "fast", "rows": {"x": 9.0}}
+    assert history.slower([old, {**old, "date": "2", "processor": "slow", "rows": {"x": 1.0}}]) == []
+
+
+def test_the_history_has_what_the_result_files_have(table, history):
+    known = {(one["benchmark"], one["date"]) for one in history.read()}
+    assert {
+        (name, content["environment"]["date"])
+        for name, content in table.load().items()
+        if "date" in content["environment"]
+    } <= known

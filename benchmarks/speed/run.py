@@ -22,8 +22,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import history
 from speed_rows import ROWS_FILE
-from speed_table import as_text, update
+from speed_table import as_text, load, update
 
 HERE = Path(__file__).parent
 TOTAL, QUICK_TOTAL = 20 * 60, 5 * 60
@@ -111,6 +112,8 @@ def main() -> None:
     else:
         problems = run_all(chosen, quick=False)
         update()
+        history.add(load())
+        print("\n".join(history.slower(history.read())))
     if problems:
         raise SystemExit("\n".join(problems))
 
