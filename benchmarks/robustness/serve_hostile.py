@@ -6,8 +6,8 @@
 schemathesis draws requests from the service's own OpenAPI description, half of them as described and half with
 something wrong, and checks every answer against it. Then come a picture of 400 megapixels in a few kilobytes, uploads
 of 1 GB, a body and a head that trickle in, as many bodies or connections of one address as the service has places for
-while a client at another address searches, paths that lead elsewhere, and tokens that are missing or wrong. Memory is
-the most that the process had resident during each attack.
+while a client at another address searches, trailers and line breaks without end, paths that lead elsewhere, and tokens
+that are missing, wrong or in a trailer. Memory is the most that the process had resident during each attack.
 """
 
 from __future__ import annotations
@@ -125,6 +125,11 @@ def get(port: int, path: str, *headers: str) -> int:
     return talk(port, f"GET {path} HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n{lines}\n")
 
 
+def token_in_trailer(port: int) -> int:
+    lines = "Host: 127.0.0.1\nTransfer-Encoding: chunked\nConnection: close"
+    return talk(port, f"GET /engine HTTP/1.1\n{lines}\n\n0\nAuthorization: Bearer {TOKEN}\n\n")
+
+
 def upload_head(length: str) -> str:
     kind = "Content-Type: multipart/form-data; boundary=x"
     return f"POST /search HTTP/1.1\nHost: 127.0.0.1\n{kind}\n{length}\n\n"
@@ -185,6 +190,7 @@ def attacks(port: int) -> dict[str, Callable[[], int]]:
     """By name."""
     length = f"Content-Length: {GIGABYTE}"
     json_head = "POST /search HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nContent-Length: 100000\n\n"
+    chunked_head = json_head.replace("Content-Length: 100000", "Transfer-Encoding: chunked")
     found: dict[str, Callable[[], int]] = {
         "a picture of 400 megapixels": lambda: bomb(port),
         "1 GB, length told": lambda: talk(port, upload_head(length), zeros(GIGABYTE, chunked=False)),
@@ -192,6 +198,12 @@ def attacks(port: int) -> dict[str, Callable[[], int]]:
         "1 GB of JSON": lambda: talk(port, json_head.replace("100000", str(GIGABYTE)), zeros(GIGABYTE, chunked=False)),
         "a body that trickles in": lambda: talk(port, json_head, slowly(b" ", 80), pause=0.2),
         "a head that trickles in": lambda: talk(port, "GET /engine HTTP/1.1\nX: ", slowly(b"x", 80), pause=0.2),
+        "200 MB of trailers": lambda: talk(port, f"{chunked_head}0\n", (b"a:b\r\n" * 20_000 for _ in range(2_000))),
+        "a trailer of 200 MB": lambda: talk(port, f"{chunked_head}0\na: ", (b"b" * 100_000 for _ in range(2_000))),
+        "an extension of a chunk of 200 MB": lambda: talk(
+            port, f"{chunked_head}1;", (b"b" * 100_000 for _ in range(2_000))
+        ),
+        "line breaks that trickle in": lambda: talk(port, "\n", slowly(b"\r\n", 80), pause=0.2),
         "256 slow bodies of one address": lambda: crowd(port, 256, json_head.replace("\n", "\r\n").encode() + b"{"),
         "1,024 silent connections of one address": lambda: crowd(port, 1024, b""),
         "a head of 1 MB": lambda: get(port, "/engine", *(f"X-{n}: {'x' * 1000}" for n in range(1000))),
@@ -326,6 +338,8 @@ def main() -> None:
             ):
                 rows.append(one_attack(service, name, lambda headers=headers: get(service.port, "/engine", *headers)))
                 rows[-1]["expected"] = status
+            rows.append(one_attack(service, "the token in a trailer", lambda: token_in_trailer(service.port)))
+            rows[-1]["expected"] = 401
     wrong = [row for row in rows if not row["alive"] or row.get("status", 400) >= 500 or row.get("failures")]
     wrong += [
         row for row in rows if row.get("server_errors") or row.get("expected", row.get("status")) != row.get("status")

@@ -1,8 +1,9 @@
 """Time-outs for slow clients, size limits and JSON errors of HTTP connections.
 
-uvicorn waits indefinitely for request headers, and keeps reading a body after the response was sent. Here such a
-connection is closed after a time-out, or earlier if its slot is needed. This is the only module that derives from
-uvicorn's protocol class, which is not a public interface.
+uvicorn waits indefinitely for request headers, keeps reading a body after the response was sent, and takes the fields
+after a chunked body, its trailers, for headers. Here such a connection is closed after a time-out, or earlier if its
+slot is needed, and trailers are ignored. This is the only module that derives from uvicorn's protocol class, which is
+not a public interface.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class TimedProtocol(HttpToolsProtocol):
     """Whether connections close after their next response, because this worker was replaced."""
     _timer: asyncio.TimerHandle | None = None
     _idle_since: float = 0.0
-    _head_bytes: int = 0
-    """Bytes received of incomplete headers."""
+    _unused_bytes: int = 0
+    """Bytes received since the last headers or content: of headers, trailers, chunk sizes and empty lines."""
     _in_head: bool = False
     _in_body: bool = False
     _is_refused: bool = False
@@ -79,22 +80,26 @@ class TimedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
+        self._unused_bytes += len(data)
         super().data_received(data)
         if self._is_refused:
             return
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.limits.head_bytes:
-                self.send_400_response("The request headers are too large.")
-                return
+        if self._unused_bytes > self.limits.head_bytes:
+            self.send_400_response("The request headers or trailers are too large.")
+            return
         self._update_timer()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head = True
+        self._stop_timer()  # of the time before the request
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # not a trailer
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
+        self._in_head, self._in_body, self._unused_bytes = False, True, 0
         n_hosts = sum(name == b"host" for name, _ in self.headers)
         if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
             raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
@@ -103,8 +108,13 @@ class TimedProtocol(HttpToolsProtocol):
         if self.is_retiring or self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
+    def on_body(self, body: bytes) -> None:
+        self._unused_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        self._in_body = False
+        self._in_body, self._unused_bytes = False, 0
+        self._stop_timer()  # of a body that was not needed
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -126,11 +136,11 @@ class TimedProtocol(HttpToolsProtocol):
             self._send_error(400, f"{msg} The limit for headers is {self.limits.head_bytes:,} bytes.")
 
     def _update_timer(self) -> None:
-        """Run the timer while the server waits for the client."""
-        if self._in_head:
-            self._start_timer(self.limits.header_seconds)
-        elif self._in_body and self.cycle is not None and self.cycle.response_complete:
+        """Run the timer while the server waits for the client, whatever the client has sent."""
+        if self._in_body and self.idle_since is not None:
             self._start_timer(LINGER_SECONDS)
+        elif self._in_head or self.idle_since is not None:
+            self._start_timer(self.limits.header_seconds)
         else:
             self._stop_timer()
 
@@ -149,6 +159,8 @@ class TimedProtocol(HttpToolsProtocol):
             return
         if self._in_body:
             self.transport.abort()
+        elif self.cycle is not None and not self._in_head:
+            self.transport.close()  # after what the client has not read yet
         else:
             self._send_error(408, "the request headers did not arrive in time; send them faster")
 
