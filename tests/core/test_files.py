@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -110,3 +111,25 @@ def test_one_digest_for_several_files(tmp_path):
     one, two = sha256_of([tmp_path / "a"]), sha256_of([tmp_path / "a", tmp_path / "b"])
     assert one != two
     assert two == sha256_of([tmp_path / "a", tmp_path / "b"]) != sha256_of([tmp_path / "b", tmp_path / "a"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_a_temporary_folder_goes_at_its_end_or_with_the_next_one_if_its_process_was_killed(tmp_path):
+    code = """
+import os, signal
+from modalhash.core.files import temporary_folder
+with temporary_folder("modalhash-x") as folder:
+    (folder / "file").touch()
+    if not os.environ.get("ENDS"):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+    def run(**more):
+        return subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path), **more}
+        ).returncode
+
+    (tmp_path / "other").mkdir()
+    assert [run(), len(list(tmp_path.iterdir()))] == [-signal.SIGKILL, 2]
+    assert [run(), len(list(tmp_path.iterdir()))] == [-signal.SIGKILL, 2], "that of the first is gone"
+    assert [run(ENDS="1"), list(tmp_path.iterdir())] == [0, [tmp_path / "other"]]

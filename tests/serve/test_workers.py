@@ -205,6 +205,27 @@ def test_a_worker_that_is_killed_is_replaced(service, until):
         assert service.ask("/search", {"text": "a red ball", "k": 1}, connection)[0] == 200
 
 
+def test_workers_that_are_all_killed_during_a_replacement_start_again(service, until):
+    before = set(service.workers())
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: len(service.workers()) == 3, DEADLINE)
+    killed = service.workers()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: _answers(service) and len(service.workers()) == 2, DEADLINE)
+    assert before.isdisjoint(service.workers())
+    assert set(killed).isdisjoint(service.workers())
+    for connection in service.one_connection_to_each():
+        assert service.ask("/search", {"text": "a red ball", "k": 1}, connection)[0] == 200
+
+
+def _answers(service):
+    try:
+        return service.ask("/healthz")[0] == 200
+    except (OSError, HTTPException):
+        return False
+
+
 def test_a_change_in_a_new_engine_is_seen_by_workers_that_still_have_the_old_one(service, folder):
     from modalhash import Engine
 

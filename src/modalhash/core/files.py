@@ -337,6 +337,18 @@ def scratch_folder(target: Path) -> Iterator[Path]:
             os.close(handle)
 
 
+@contextmanager
+def temporary_folder(name: str) -> Iterator[Path]:
+    """Yield a new folder of the system's temporary files; those that killed processes of this user left are removed."""
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    target = Path(tempfile.gettempdir()).absolute() / f"{name}-{user}"
+    sweep(abandoned_folders(target.parent, target=target.name))
+    with scratch_folder(target) as scratch:
+        folder = scratch / "new"
+        folder.mkdir()
+        yield folder
+
+
 def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
     """Lock an open file until it is closed; return False if it is locked and ``wait`` is False."""
     if fcntl is None:

@@ -12,9 +12,7 @@ import multiprocessing
 import os
 import signal
 import socket
-import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,9 +24,10 @@ from types import FrameType
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from modalhash.core.files import temporary_folder
 from modalhash.engine import Engine
 from modalhash.serve.limits import Limits, Settings
-from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging
+from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging, log_event
 from modalhash.serve.server import RETIRE, run
 from modalhash.serve.worker_state import ProcessState
 
@@ -82,8 +81,8 @@ def run_workers(
     on_ready : callable
         Called once, when all workers accept connections.
     """
-    with tempfile.TemporaryDirectory(prefix="modalhash-serve-") as folder:
-        Supervisor(n_workers, open_engine, settings, sock, Path(folder), on_ready).run()
+    with temporary_folder("modalhash-serve") as folder:
+        Supervisor(n_workers, open_engine, settings, sock, folder, on_ready).run()
 
 
 def _work(
@@ -120,6 +119,7 @@ class _WorkerProcess:
     is_ready: bool = False
     is_leaving: bool = False
     successor_of: _WorkerProcess | None = None
+    """Worker that it will replace; None once it is ready."""
     problem: str = ""
 
 
@@ -143,9 +143,10 @@ class Supervisor:
         self._seat = ProcessState(folder=folder)
         """State of the next worker."""
         self._workers: list[_WorkerProcess] = []
-        self._to_replace: deque[int] = deque()
+        self._to_replace: set[int] = set()
+        """Slots whose workers were there at the last SIGHUP."""
         self._retries: dict[int, float] = {}
-        """Time at which a slot whose worker failed to start is retried."""
+        """Time before which a slot whose worker failed to start stays vacant."""
         self._failures: dict[int, int] = {}
         self._was_ready = False
         self._is_stopping = False
@@ -155,9 +156,8 @@ class Supervisor:
         configure_logging()
         with _signals() as signals:
             try:
-                for slot in range(self._n):
-                    self._start(slot)
-                while self._workers or self._retries:
+                self._fill_slots()
+                while self._workers or not self._is_stopping:
                     self._run_once(signals)
             finally:
                 for worker in self._workers:  # only after an error
@@ -167,7 +167,7 @@ class Supervisor:
                 ERROR_HANDLER.flush()
 
     def _run_once(self, signals: socket.socket) -> None:
-        """Wait for an event and handle it."""
+        """Wait for an event and handle it; then start the workers that are missing or to be replaced."""
         channels = {worker.control: worker for worker in self._workers if not worker.control.closed}
         sentinels = {worker.process.sentinel: worker for worker in self._workers}
         happened = wait([signals, *channels, *sentinels], self._seconds_to_wait())
@@ -180,24 +180,53 @@ class Supervisor:
         if signals in happened:
             for number in signals.recv(64):
                 self._on_signal(number)
-        self._retry()
+        if not self._is_stopping:
+            self._fill_slots()
+            self._replace_next()
         if time.monotonic() >= self._kill_at:
             for worker in self._workers:
                 worker.process.kill()
 
     def _seconds_to_wait(self) -> float | None:
-        moment = min([self._kill_at, *self._retries.values()])
+        moment = min([self._kill_at, *(self._retries[slot] for slot in self._vacant() if not self._is_stopping)])
         return None if moment == float("inf") else max(0.0, moment - time.monotonic())
 
+    def _vacant(self) -> list[int]:
+        """Return the slots without a worker that stays."""
+        filled = {worker.slot for worker in self._workers if not worker.is_leaving}
+        return [slot for slot in range(self._n) if slot not in filled]
+
+    def _fill_slots(self) -> None:
+        for slot in self._vacant():
+            if time.monotonic() >= self._retries.get(slot, 0.0):
+                self._start(slot)
+
+    def _replace_next(self) -> None:
+        """Start a successor for the next worker in ``_to_replace``, unless another replacement is in progress."""
+        if any(one.is_leaving or one.successor_of for one in self._workers):
+            return
+        ready = {worker.slot: worker for worker in self._workers if worker.is_ready}
+        if (slot := next((slot for slot in self._to_replace if slot in ready), None)) is not None:
+            self._start(slot, successor_of=ready[slot])
+
     def _start(self, slot: int, successor_of: _WorkerProcess | None = None) -> None:
+        self._to_replace.discard(slot)
+        try:
+            self._workers.append(self._spawn(slot, successor_of))
+        except OSError as error:  # e.g. no memory for a process
+            if not self._was_ready:
+                raise
+            log_event(f"worker {slot + 1} cannot be started: {error}")
+            self._on_failure(slot, is_successor=successor_of is not None)
+
+    def _spawn(self, slot: int, successor_of: _WorkerProcess | None) -> _WorkerProcess:
         control, their_end = self._context.Pipe()
         arguments = (self._open_engine, self._settings, self._sock, self._seat, their_end)
         process = self._context.Process(target=_work, args=arguments, name=f"worker {slot + 1}")
-        with _environment(METRICS_VARIABLE, str(self._metrics_folder)):
+        with their_end, _environment(METRICS_VARIABLE, str(self._metrics_folder)):
             process.start()
-        their_end.close()
         self._seat = replace(self._seat, worker=self._seat.worker + 1)
-        self._workers.append(_WorkerProcess(process, control, slot, successor_of=successor_of))
+        return _WorkerProcess(process, control, slot, successor_of=successor_of)
 
     def _on_message(self, worker: _WorkerProcess) -> None:
         try:
@@ -210,11 +239,10 @@ class Supervisor:
             return
         worker.is_ready = True
         self._failures.pop(worker.slot, None)
-        before = worker.successor_of
-        if before is not None and before in self._workers:
-            self._retire(before)
-        elif before is not None:  # it ended before it was replaced
-            self._replace_next()
+        self._retries.pop(worker.slot, None)
+        if worker.successor_of in self._workers:
+            self._retire(worker.successor_of)
+        worker.successor_of = None
         if not self._was_ready and sum(one.is_ready for one in self._workers) == self._n:
             self._was_ready = True
             self._on_ready()
@@ -238,56 +266,32 @@ class Supervisor:
             mark_process_dead(pid, str(self._metrics_folder))  # type: ignore[no-untyped-call]
         if self._is_stopping:
             return
-        if worker.is_leaving:
-            _log("worker_replaced", worker)
-            self._replace_next()
-            return
         if not self._was_ready:
             raise WorkerError(
                 worker.problem or f"a worker exited with code {worker.process.exitcode} before it was ready"
             )
-        _log("worker_ended", worker)
-        staying = [other for other in self._workers if not other.is_leaving]
-        if worker.successor_of in staying:  # the old worker keeps serving
-            self._to_replace.clear()
-            return
-        if any(other.slot == worker.slot for other in staying):  # its successor is starting
-            return
-        if worker.is_ready:
-            self._start(worker.slot)
-            return
-        failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
-        self._retries[worker.slot] = time.monotonic() + min(LAST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
+        _log("worker_replaced" if worker.is_leaving else "worker_ended", worker)
+        if not worker.is_ready:
+            self._on_failure(worker.slot, is_successor=worker.successor_of is not None)
 
-    def _retry(self) -> None:
-        for slot in [slot for slot, moment in self._retries.items() if time.monotonic() >= moment]:
-            del self._retries[slot]
-            self._start(slot)
+    def _on_failure(self, slot: int, *, is_successor: bool) -> None:
+        """Delay the next attempt to fill a slot; if a successor failed, replace no further workers."""
+        if is_successor:
+            self._to_replace.clear()
+        failures = self._failures[slot] = self._failures.get(slot, 0) + 1
+        self._retries[slot] = time.monotonic() + min(LAST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGHUP:
-            if self._was_ready and not self._is_stopping:
-                self._to_replace = deque(range(self._n))
-                if not any(one.is_leaving or (one.successor_of and not one.is_ready) for one in self._workers):
-                    self._replace_next()
+            if self._was_ready:
+                self._to_replace = set(range(self._n))
             return
         self._is_stopping = True
-        self._to_replace.clear()
-        self._retries.clear()
         self._kill_at = time.monotonic() + self._settings.limits.request_seconds + KILL_SECONDS
         for worker in self._workers:
             pid = worker.process.pid
             if pid is not None and worker.process.exitcode is None:
                 os.kill(pid, number)
-
-    def _replace_next(self) -> None:
-        """Start a successor for the next worker in ``_to_replace``."""
-        while self._to_replace:
-            slot = self._to_replace.popleft()
-            for worker in self._workers:
-                if worker.slot == slot and worker.is_ready and not worker.is_leaving:
-                    self._start(slot, successor_of=worker)
-                    return
 
 
 def _log(event: str, worker: _WorkerProcess) -> None:

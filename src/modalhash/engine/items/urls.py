@@ -9,14 +9,13 @@ import os
 import posixpath
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from modalhash.core.files import sweep, temporary_files, write_atomically
+from modalhash.core.files import sweep, temporary_files, temporary_folder, write_atomically
 from modalhash.core.imports import require
 
 EXTRA = "dask"
@@ -183,8 +182,8 @@ def local_copy(where: str) -> Iterator[Path]:
         yield Path(where)
         return
     fs, path = file_system(where)
-    with tempfile.TemporaryDirectory(prefix="modalhash-") as folder:
-        target = Path(folder, base_name(where))
+    with temporary_folder("modalhash-copy") as folder:
+        target = folder / base_name(where)
         fs.get_file(path, str(target))
         yield target
 
