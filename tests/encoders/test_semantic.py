@@ -226,6 +226,49 @@ def test_a_sentence_encoder_knows_words_after_fit():
         Invented().fit(["…"])
 
 
+class Keeping(Invented):
+    name = "keeping"
+    n_kept = 3
+
+
+class TextAndKeeping(CombinedTextEncoder):
+    name = "text+keeping"
+    sentence_encoder = Keeping
+
+
+@pytest.mark.parametrize("kind", [Keeping, TextAndKeeping])
+def test_frequent_words_are_encoded_without_the_model(kind):
+    fitted = kind().fit(TEXTS)
+    restored, state = kind.restore(fitted.state), fitted.state
+    assert len(state.config["kept"]) == 3
+    assert {"cat", "car"} & set(state.config["kept"])
+    semantic._cache_of.cache_clear()
+    Keeping.calls.clear()
+    word, other = state.config["kept"][0], FILLERS[0]
+    found = restored.encode([word])
+    assert Keeping.calls == []
+    both = restored.encode([word, other])
+    assert Keeping.calls
+    if kind is Keeping:
+        assert found.tobytes() == both[:1].tobytes() == Invented().encode([word]).tobytes()
+    else:
+        assert found.toarray().tobytes() == both[[0]].toarray().tobytes()
+
+
+def test_a_state_without_kept_rows_is_restored_with_its_digest():
+    encoder = TextAndKeeping().fit(TEXTS)
+    config = {name: value for name, value in encoder.state.config.items() if name != "kept"}
+    old = State(config, {name: rows for name, rows in encoder.state.arrays.items() if name != "kept_rows"})
+    restored = TextAndKeeping.restore(old)
+    assert (restored.state.config, set(restored.state.arrays)) == (config, set(old.arrays))
+
+
+def test_kept_rows_of_another_shape_are_refused():
+    state = Keeping().fit(TEXTS).state
+    with pytest.raises(ValueError, match="kept rows"):
+        Keeping.restore(State(state.config, {**state.arrays, "kept_rows": np.ones((2, 64), np.float32)}))
+
+
 @pytest.mark.parametrize("encoder", [Invented(), TextAndInvented().fit(TEXTS)], ids=["alone", "combined"])
 def test_what_is_no_text_is_an_error(encoder):
     for bad, message in (

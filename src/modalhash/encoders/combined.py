@@ -78,6 +78,8 @@ class CombinedTextEncoder(EncoderBase):
         self._sentences.learn_space()
         forms = surface_forms(texts)
         self._senses = WordNeighbours.learn([forms[word] for word in self._words.words], self._sentences)
+        words = self._words.words
+        self._sentences.keep_rows([words[row] for row in np.argsort(self._words.word_weights, kind="stable")])
         self._scale = DEFAULT_SCALE if self.scale is None else self.scale
         return self
 
@@ -145,8 +147,8 @@ class CombinedTextEncoder(EncoderBase):
             return State(config)
         arrays = {f"tfidf_{name}": values for name, values in words.arrays.items()}
         return State(
-            {**config, "learned_scale": self._scale},
-            {**arrays, **senses_arrays(self._senses), **self._sentences.space_arrays},
+            {**config, "learned_scale": self._scale, **self._sentences.kept.config},
+            {**arrays, **senses_arrays(self._senses), **self._sentences.space_arrays, **self._sentences.kept.arrays},
         )
 
     @classmethod
@@ -160,6 +162,7 @@ class CombinedTextEncoder(EncoderBase):
             encoder._scale = check_number(config["learned_scale"], "learned_scale", at_least=0)
             encoder._senses = senses_from(state.arrays, len(encoder._words.words), cls.name)
             encoder._sentences.set_space(state.arrays)
+            encoder._sentences.set_kept(state)
         return encoder
 
     def _fitted(self) -> WordNeighbours:

