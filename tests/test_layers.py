@@ -214,8 +214,7 @@ def test_rooms_know_each_other_by_exported_names():
         room = name.split(".")[0]
         inside = {known for known in imports(path) if "." in known}
         inside = {known for known in inside if known.split(".")[0] not in {room, "core", "methods"}}
-        if room == TOPMOST:
-            inside -= {"engine.settings"}  # declares the options of commands
+        inside -= {"engine.settings", "serve.limits"}  # declare options, for other rooms and for commands
         assert inside <= {"data.picture_features", "data.scenarios", "serve.client"}, f"{name} imports {inside}"
 
 

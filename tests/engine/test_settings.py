@@ -17,6 +17,8 @@ import pytest
 import modalhash
 from modalhash import Engine
 from modalhash.engine import (
+    AddOptions,
+    AddOptionValues,
     OptionValues,
     ReadOptionValues,
     ReadSettings,
@@ -29,7 +31,12 @@ from modalhash.engine import (
 )
 from modalhash.engine.settings import Options
 
-PAIRS = [(ReadSettings, ReadOptionValues), (TrainSettings, TrainOptionValues), (RetrainOverrides, RetrainOptionValues)]
+PAIRS = [
+    (ReadSettings, ReadOptionValues),
+    (AddOptions, AddOptionValues),
+    (TrainSettings, TrainOptionValues),
+    (RetrainOverrides, RetrainOptionValues),
+]
 
 
 @pytest.mark.parametrize(("settings", "values"), PAIRS)

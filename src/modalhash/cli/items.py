@@ -33,7 +33,7 @@ from modalhash.cli.common import (
 )
 from modalhash.cli.options import ReadingOptions, ReportOptions, TableOptions, with_option_groups
 from modalhash.engine import ids_summary
-from modalhash.engine.settings import FieldNames, ReadSettings, Workers
+from modalhash.engine.settings import AddOptions, FieldNames, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup, Relabelled
@@ -44,10 +44,8 @@ def add(
     *,
     engine: EngineFolder,
     manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are optional.")],
-    settings: ReadSettings,
+    options: AddOptions,
     reading: ReadingOptions,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace items with the same id.")] = False,
-    strict: Strict = False,
     trust: Trust = False,
     report: ReportOptions,
 ) -> None:
@@ -73,15 +71,13 @@ def add(
     with (
         open_engine(engine, trust=trust) as opened,
         progress_bars() as callback,
-        audited("add", engine, sources=manifest, replace=replace) as noted,
+        audited("add", engine, sources=manifest, replace=options.replace) as noted,
     ):
         done = opened.add(
             manifest,
-            replace=replace,
-            strict=strict,
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
-            **vars(settings) | {"table": reading.table},
+            **vars(options) | {"table": reading.table},
         )
         noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)

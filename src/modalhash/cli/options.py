@@ -122,9 +122,14 @@ def _declared_entry(name: str, hint: Any, default: Any, option: Option) -> _Entr
         enum: Any = StrEnum
         given, read = enum(name.title().replace("_", ""), {one: one for one in option.choices}), str
         shown = None if default is None else given(default)
-    most = None if option.at_most == inf else option.at_most
-    bounds: dict[str, Any] = {"min": option.at_least, "max": most} if given in (int, float) else {}
-    declared = typer.Option(flag, help=help, metavar=option.metavar, show_default=option.by_default or True, **bounds)
+    elif option.unit != 1:
+        shown, read = default / option.unit, lambda value: value * option.unit
+    bounds: dict[str, Any] = {}
+    if given in (int, float):
+        least, most = option.at_least, None if option.at_most == inf else option.at_most
+        bounds = {"min": None if least is None else given(least / option.unit), "max": most}
+    facts: dict[str, Any] = {"metavar": option.metavar, "envvar": option.envvar, **bounds}
+    declared = typer.Option(flag, help=help, show_default=option.by_default or True, **facts)
     annotation = Annotated[given | None if shown is None else given, declared]  # type: ignore[valid-type]
     parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
     return _Entry(parameter, lambda value: default if value is None else read(value))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,15 +19,14 @@ import typer
 
 from modalhash.cli.common import (
     EngineFolder,
-    ReadOnly,
-    Trust,
     open_engine,
     say,
 )
+from modalhash.cli.options import OpeningOptions, with_option_groups
+from modalhash.serve.limits import Limits, Settings
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
-    from modalhash.serve import Settings
 
 
 tokens = typer.Typer(no_args_is_help=True, help="Create, rotate, list and remove the tokens of a service.")
@@ -108,55 +108,16 @@ def list_tokens(file: TokenFile) -> None:
         typer.echo(f"{token.name}\t{token.role.name}\t{until}")
 
 
-MEGABYTES = 10
-MEGAPIXELS = 40
-CONNECTIONS, BODIES, WRONG_TOKENS = 128, 32, 20
-
-
+@with_option_groups
 def serve(
+    *,
     engine: EngineFolder,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; by default only this machine can connect.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8000,
-    example: Annotated[
-        list[str] | None, typer.Option(help="Example search on the page; may be repeated; frequent labels by default.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of the engine on the page; by default that of its folder.")] = "",
-    writable: Annotated[bool, typer.Option("--writable", help="Let clients add, relabel and remove items.")] = False,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MODALHASH_TOKEN",
-            help="Require this token. Prefer the variable, because other users can see command lines.",
-        ),
-    ] = None,
-    tokens: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="MODALHASH_TOKENS",
-            help="File of tokens with roles, made by [b]modalhash tokens[/b]; reloaded when it changes.",
-        ),
-    ] = None,
-    cookie_hours: Annotated[
-        float, typer.Option(min=0.01, help="Hours until the page asks for the token again.")
-    ] = 12.0,
+    settings: Settings,
+    limits: Limits,
     without_token: Annotated[
         bool,
         typer.Option("--without-token", help="Serve other machines without a token: everyone can use it."),
     ] = False,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Host name under which a proxy reaches the service; may be repeated.")
-    ] = None,
-    trust_proxy: Annotated[
-        list[str] | None,
-        typer.Option(help="Address or network of a proxy whose X-Forwarded-For is trusted; may be repeated."),
-    ] = None,
-    max_connections: Annotated[int, typer.Option(min=1, help="Open connections per address.")] = CONNECTIONS,
-    max_bodies: Annotated[int, typer.Option(min=1, help="Uploads in progress per address.")] = BODIES,
-    max_wrong_tokens: Annotated[int, typer.Option(min=1, help="Wrong tokens per minute and address.")] = WRONG_TOKENS,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Size of an uploaded picture.")] = MEGABYTES * 2**20,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of a picture.")] = MEGAPIXELS * 10**6,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Number of processes, to use several cores for searches.")
     ] = 1,
@@ -168,9 +129,7 @@ def serve(
             "to start, and 12 bytes per item and worker, twice that while rebuilding after many changes.",
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Turn off the access log.")] = False,
-    trust: Trust = False,
-    read_only: ReadOnly = False,
+    opening: OpeningOptions,
 ) -> None:
     """Serve an engine over HTTP, with a search page.
 
@@ -200,34 +159,18 @@ def serve(
 
     MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable --workers 4
     """
-    from modalhash.serve import Limits, Settings, check_exposure
+    from modalhash.serve import check_exposure
 
-    settings = Settings(
-        host=host,
-        port=port,
-        token=token or None,
-        token_file=tokens,
-        cookie_seconds=3600 * cookie_hours,
-        writable=writable,
-        hosts=tuple(allow_host or ()),
-        examples=tuple(example or ()),
-        name=name,
-        quiet=quiet,
-        trusted_proxies=tuple(trust_proxy or ()),
-        limits=Limits(
-            bytes=max_bytes,
-            pixels=max_pixels,
-            all_bytes=max(Limits().all_bytes, 2 * max_bytes),
-            connections_per_address=max_connections,
-            requests_per_address=max_connections,
-            bodies_per_address=max_bodies,
-            wrong_tokens=max_wrong_tokens,
-        ),
+    limits = replace(
+        limits,
+        all_bytes=max(limits.all_bytes, 2 * limits.bytes),
+        requests_per_address=limits.connections_per_address,
     )
-    if writable and read_only:
+    settings = replace(settings, limits=limits)
+    if settings.writable and opening.read_only:
         raise ValueError("--writable and --read-only exclude each other; use one of them")
     check_exposure(settings, without_token=without_token)
-    opener = partial(open_engine, engine, trust=trust, read_only=read_only, backend="clusters" if clusters else "exact")
+    opener = partial(open_engine, engine, **vars(opening), backend="clusters" if clusters else "exact")
     if workers > 1:
         if not hasattr(signal, "SIGHUP"):
             raise ValueError("--workers is not available on Windows")

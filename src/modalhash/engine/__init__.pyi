@@ -26,6 +26,8 @@ from .search.reliability import (
     reliability_svg as reliability_svg,
 )
 from .settings import (
+    AddOptions as AddOptions,
+    AddOptionValues as AddOptionValues,
     OptionValues as OptionValues,
     ReadOptionValues as ReadOptionValues,
     ReadSettings as ReadSettings,

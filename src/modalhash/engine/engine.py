@@ -46,9 +46,9 @@ from modalhash.engine.search.query import (
 )
 from modalhash.engine.settings import (
     PART_SIZE,
+    AddOptions,
+    AddOptionValues,
     OptionValues,
-    ReadOptionValues,
-    ReadSettings,
     RetrainOptionValues,
     RetrainOverrides,
     SearchOptions,
@@ -459,32 +459,24 @@ class Engine:
         self,
         source: Any,
         *,
-        replace: bool = False,
-        keep: bool = False,
-        strict: bool = False,
         callback: Callback | None = None,
         on_problem: OnProblem | None = None,
-        **settings: Unpack[ReadOptionValues],
+        **options: Unpack[AddOptionValues],
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; parameters as for :meth:`train`.
 
-        ``settings`` say how the source is read: see :class:`ReadSettings`.
-
-        Items are stored in atomic batches. An item whose id exists is skipped and reported, or replaces the old one
-        with ``replace``. With ``keep``, pictures given as bytes (``{"data": …}``) are saved in the engine's folder, and
-        deleted when their item is removed; an engine whose items are in a database skips them, because other machines
-        do not have this folder.
+        Items are stored in atomic batches. ``options`` are named, e.g. ``replace=True``: see :class:`AddOptions`.
 
         Parquet files that :meth:`encode_to` wrote are added without encoding; files of another engine are refused.
         """
         from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester
 
         self._check_writable()
-        wanted = ReadSettings(**settings)
+        wanted = AddOptions(**options)
         text_reader = reader_of(wanted.read_text)
         if text_reader is not None and PICTURE_TEXT not in self.config["searched_fields"]:
             warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
-        problems = ProblemCollector(on_problem, strict=strict)
+        problems = ProblemCollector(on_problem, strict=wanted.strict)
         notes: list[str] = []
         every_folder = self.config["labels"] == "folders"
         ingester = Ingester(
@@ -492,9 +484,9 @@ class Engine:
             self._item_coder(problems, wanted.workers),
             self._files,
             ReadOptions(wanted.fields, wanted.table, every_folder, wanted.exif, notes.append),
-            replace,
-            media_folder=self.path if keep and self.saves_media else None,
-            data_problem=NOT_SHARED if keep and not self.saves_media else None,
+            wanted.replace,
+            media_folder=self.path if wanted.keep and self.saves_media else None,
+            data_problem=NOT_SHARED if wanted.keep and not self.saves_media else None,
             identity=engine_identity(self.config),
             check_current=self._generation.check,
             text_reader=text_reader,

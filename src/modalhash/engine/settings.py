@@ -31,6 +31,8 @@ class Option:
     at_least, at_most : the smallest and the largest number it takes, which is an integer unless ``at_least`` is a float
     flag : the name on the command line, if not that of the field; empty if only Python has the option
     metavar : the value in the help of the command line
+    envvar : the environment variable from which the command line has it
+    unit : the unit on the command line, in units of the field
     json : whether the command line reads the values of a mapping as JSON
     check : whether ``modalhash check`` has it too
     """
@@ -43,6 +45,8 @@ class Option:
     at_most: float = inf
     flag: str | None = None
     metavar: str | None = None
+    envvar: str | None = None
+    unit: float = 1
     json: bool = False
     check: bool = True
 
@@ -62,13 +66,16 @@ class Option:
         if isinstance(self.at_least, float):
             return check_number(value, name, at_least=self.at_least, at_most=self.at_most)
         try:
-            return check_int(value, name, at_least=self.at_least)
+            value = check_int(value, name, at_least=self.at_least)
         except (TypeError, ValueError) as error:
             if not self.choices:
                 raise
             kind = ValueError if isinstance(value, str) else type(error)
             choices = ", ".join(map(repr, self.choices))
             raise kind(f"{name} is {value!r}; expected {choices} or an integer ≥ {self.at_least}") from None
+        if value > self.at_most:
+            raise ValueError(f"{name} is {value}; expected an integer from {self.at_least} to {self.at_most}")
+        return value
 
 
 class Options:
@@ -182,6 +189,31 @@ class ReadSettings(Options):
     ] = True
     read_text: ReadText = False
     workers: Workers = None
+
+
+class AddOptionValues(ReadOptionValues, total=False):
+    """The options of adding as keyword arguments; see :class:`AddOptions`."""
+
+    replace: bool
+    keep: bool
+    strict: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOptions(ReadSettings):
+    """How items are added: how their source is read, and what happens to known and to bad ones."""
+
+    replace: Annotated[bool, Option("Replace items with the same id; otherwise skip and report new ones.")] = False
+    keep: Annotated[
+        bool,
+        Option(
+            'Save pictures given as bytes (``{"data": …}``) in the engine\'s folder, and delete them when their item '
+            "is removed. An engine whose items are in a database skips them, because other machines do not have this "
+            "folder.",
+            flag="",
+        ),
+    ] = False
+    strict: Annotated[bool, Option("Stop at the first bad item instead of skipping it.")] = False
 
 
 class TrainOptionValues(ReadOptionValues, total=False):

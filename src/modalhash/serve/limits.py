@@ -1,11 +1,16 @@
-"""Settings and limits of the service."""
+"""Settings and limits of the service.
+
+The command line imports this module, so it imports nothing that takes long or needs the extra ``serve``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from modalhash.serve.auth import TrustedProxies
+from modalhash.engine.settings import Option, Options
 
 MEGABYTE = 2**20
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -18,75 +23,108 @@ MAX_TEXT_LENGTH, MAX_ID_LENGTH, MAX_NAME_LENGTH = 2000, 1000, 200
 they are part of the OpenAPI description."""
 
 
+Fixed = partial(Option, flag="")
+"""An option that the command line does not have."""
+
+
 @dataclass(frozen=True)
-class Limits:
+class Limits(Options):
     """Limits per client and for all clients together."""
 
-    bytes: int = 10 * MEGABYTE
-    """Size of an uploaded picture."""
-    json_bytes: int = MEGABYTE // 4
-    """Size of a JSON body."""
-    all_bytes: int = 80 * MEGABYTE
-    """Memory for all request bodies."""
-    pixels: int = 40_000_000
-    """Pixels of a picture, read from its header before it is decoded."""
-    pictures: int = 2
-    """Pictures decoded concurrently."""
-    body_seconds: float = 15.0
-    """Time for a request body to arrive."""
-    header_seconds: float = 10.0
-    """Time for the headers of a request to arrive."""
-    request_seconds: float = 60.0
-    """Time for a request, including sending the response."""
-    requests: int = 256
-    """Requests in flight; further ones get status 503."""
-    connections: int = 1024
-    """Open connections. For another one, the longest idle connection is closed; if none is idle, it is refused."""
-    connections_per_address: int = 128
-    """Open connections of one address, handled as for ``connections``."""
-    requests_per_address: int = 128
-    """Requests in flight of one address; further ones get status 429."""
-    bodies_per_address: int = 32
-    """Uploads in progress of one address. For another one, the slowest is dropped, or it gets status 429."""
-    wrong_tokens: int = 20
-    """Wrong tokens of one address within ``token_seconds``, after which its tokens are ignored for the rest of it."""
-    token_seconds: float = 60.0
-    """Length of the window in which wrong tokens are counted."""
-    head_bytes: int = 16 * 1024
-    """Size of the request line and headers."""
-    batch: int = 256
-    """Searches that share one scan of the index."""
-    thumbnails: int = 64 * MEGABYTE
-    """Memory for cached thumbnails."""
+    bytes: Annotated[int, Option("Bytes of an uploaded picture.", flag="max-bytes", at_least=1)] = 10 * MEGABYTE
+    json_bytes: Annotated[int, Fixed("Bytes of a JSON body.")] = MEGABYTE // 4
+    all_bytes: Annotated[int, Fixed("Memory for all request bodies.")] = 80 * MEGABYTE
+    pixels: Annotated[int, Option("Pixels of a picture, read before it is decoded.", flag="max-pixels", at_least=1)] = (
+        40_000_000
+    )
+    pictures: Annotated[int, Fixed("Pictures decoded concurrently.")] = 2
+    body_seconds: Annotated[float, Fixed("Time for a request body to arrive.")] = 15.0
+    header_seconds: Annotated[float, Fixed("Time for the headers of a request to arrive.")] = 10.0
+    request_seconds: Annotated[float, Fixed("Time for a request, including sending the response.")] = 60.0
+    requests: Annotated[int, Fixed("Requests in flight; further ones get status 503.")] = 256
+    connections: Annotated[
+        int,
+        Fixed(
+            "Open connections. For another one, the longest idle connection is closed; if none is idle, it is refused."
+        ),
+    ] = 1024
+    connections_per_address: Annotated[
+        int, Option("Open connections per address, handled as all are.", flag="max-connections", at_least=1)
+    ] = 128
+    requests_per_address: Annotated[int, Fixed("Requests in flight per address; further ones get status 429.")] = 128
+    bodies_per_address: Annotated[
+        int,
+        Option(
+            "Uploads in progress per address. For another one, the slowest is dropped, or it gets status 429.",
+            flag="max-bodies",
+            at_least=1,
+        ),
+    ] = 32
+    wrong_tokens: Annotated[
+        int,
+        Option(
+            "Wrong tokens per minute and address, after which its tokens are ignored for the rest of it.",
+            flag="max-wrong-tokens",
+            at_least=1,
+        ),
+    ] = 20
+    token_seconds: Annotated[float, Fixed("Length of the window in which wrong tokens are counted.")] = 60.0
+    head_bytes: Annotated[int, Fixed("Bytes of the request line and headers.")] = 16 * 1024
+    batch: Annotated[int, Fixed("Searches that share one scan of the index.")] = 256
+    thumbnails: Annotated[int, Fixed("Memory for cached thumbnails.")] = 64 * MEGABYTE
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Options):
     """Settings with which a service is started."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    token: str | None = None
-    """Token with the role admin. Without it and ``token_file``, requests need no token."""
-    token_file: Path | None = None
-    """File of tokens with roles (:func:`modalhash.serve.make_token`), reloaded when it changes."""
-    cookie_seconds: float = 12 * 3600.0
-    """Time after which the page asks for the token again."""
-    writable: bool = False
-    """Whether clients may add and remove items."""
-    hosts: tuple[str, ...] = ()
-    """Host names that requests may use, in addition to those of this machine."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose ``X-Forwarded-For`` is trusted."""
-    examples: tuple[str, ...] = ()
-    """Searches that the page offers."""
-    name: str = ""
-    """Name shown on the page; by default the name of the engine's folder."""
-    quiet: bool = False
-    """Whether to turn off the access log."""
-    limits: Limits = field(default_factory=Limits)
+    host: Annotated[str, Option("Address to listen on; by default only this machine can connect.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0 for any free port.", at_least=0, at_most=65535)] = 8000
+    token: Annotated[
+        str | None,
+        Option(
+            "Token with the role admin. Prefer the variable, because other users can see command lines.",
+            by_default="requests need no token, unless there is a file of tokens",
+            envvar="MODALHASH_TOKEN",
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        Option(
+            "File of tokens with roles, made by ``modalhash tokens``; reloaded when it changes.",
+            flag="tokens",
+            envvar="MODALHASH_TOKENS",
+        ),
+    ] = None
+    cookie_seconds: Annotated[
+        float,
+        Option(
+            "Time until the page asks for the token again.",
+            flag="cookie-hours",
+            metavar="HOURS",
+            at_least=36.0,
+            unit=3600,
+        ),
+    ] = 12 * 3600.0
+    writable: Annotated[bool, Option("Let clients add, relabel and remove items.")] = False
+    hosts: Annotated[
+        tuple[str, ...], Option("Host name under which a proxy reaches the service.", flag="allow-host")
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Option("Address or network of a proxy whose ``X-Forwarded-For`` is trusted.", flag="trust-proxy"),
+    ] = ()
+    examples: Annotated[
+        tuple[str, ...], Option("Search that the page offers.", by_default="frequent labels", flag="example")
+    ] = ()
+    name: Annotated[str, Option("Name on the page.", by_default="that of the engine's folder")] = ""
+    quiet: Annotated[bool, Option("Turn off the access log.")] = False
+    limits: Annotated[Limits, Fixed("Limits of clients.")] = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        from modalhash.serve.auth import TrustedProxies
+
+        super().__post_init__()
         TrustedProxies(self.trusted_proxies)  # raises for invalid addresses
         token = self.token
         if token is not None and (len(token) < MIN_TOKEN_LENGTH or not all("!" <= sign <= "~" for sign in token)):
