@@ -11,7 +11,7 @@ from hypothesis import settings
 from numba.core.event import install_recorder
 
 from dask_cluster import dask_cluster  # noqa: F401  (a fixture for all)
-from modalhash.encoders import lookup as quality
+from modalhash.encoders import encoder as quality
 
 os.environ["MODALHASH_QUIET"] = "1"  # lines of progress come by the clock; for processes that tests start, too
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)

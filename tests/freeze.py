@@ -226,7 +226,7 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
 
 def names_of_parts() -> list[str]:
     """Return the names by which saved models and engines refer to methods and encoders."""
-    from modalhash.encoders.lookup import ENCODERS
+    from modalhash.encoders.encoder import ENCODERS
     from modalhash.methods.registry import METHODS
 
     methods = [f"method {name} {method.path}" for name, method in METHODS.items()]

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 from sklearn.decomposition import PCA
 
+from modalhash.core.linalg import PrincipalComponents
 from modalhash.data import Dataset, read, with_split, write_npz
-from modalhash.data.dataset import PrincipalComponents
 from modalhash.experiments.provenance import digest_of
 
 

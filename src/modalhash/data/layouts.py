@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from modalhash.data.formats.variables import Variable, listing
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import ReadError, Variable, listing
 
 ALL, TRAINING, QUERY, DATABASE = "all", "training", "query", "database"
 _PARTS = {

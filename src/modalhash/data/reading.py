@@ -15,16 +15,14 @@ from scipy import sparse
 from modalhash.core.files import sha256_of
 from modalhash.core.frames import Frame, Origin, is_frame
 from modalhash.core.typing import Array
-from modalhash.data.checks import padded_bytes
-from modalhash.data.dataset import Dataset, Split
+from modalhash.data.dataset import Dataset, Split, padded_bytes
 from modalhash.data.feature_tables import holds_features, read_table
 from modalhash.data.formats import sandbox as foreign
 from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest, read_rows
 from modalhash.data.formats.sandbox import ReadLimits, too_large
 from modalhash.data.formats.tables import TableFormat
-from modalhash.data.formats.variables import Variable, listing, text_array
+from modalhash.data.formats.variables import ReadError, Variable, listing, text_array
 from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout, guess, mapped, recognise
-from modalhash.data.read_error import ReadError
 
 _PART_ORDER = (ALL, TRAINING, DATABASE, QUERY)
 

@@ -21,7 +21,7 @@ from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.data.catalog import data_root
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import ReadError
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,21 @@ from .encode import (
     encoding_seconds as encoding_seconds,
 )
 from .encoder import (
+    ENCODERS as ENCODERS,
+    QUALITIES as QUALITIES,
     READS as READS,
     Encoder as Encoder,
     EncoderBase as EncoderBase,
+    EncoderFileError as EncoderFileError,
     ItemError as ItemError,
     Precomputed as Precomputed,
     State as State,
-    fit_encoder as fit_encoder,
-)
-from .huggingface import HuggingFaceImage as HuggingFaceImage, HuggingFaceText as HuggingFaceText
-from .image import ImageEncoder as ImageEncoder
-from .lookup import (
-    ENCODERS as ENCODERS,
-    QUALITIES as QUALITIES,
-    EncoderFileError as EncoderFileError,
     default_quality as default_quality,
     describe as describe,
     describe_quality as describe_quality,
     encoder_for as encoder_for,
     encoders_of as encoders_of,
+    fit_encoder as fit_encoder,
     get_encoder as get_encoder,
     load_encoder as load_encoder,
     mismatch as mismatch,
@@ -34,6 +30,8 @@ from .lookup import (
     save_encoder as save_encoder,
     saved_reads as saved_reads,
 )
+from .huggingface import HuggingFaceImage as HuggingFaceImage, HuggingFaceText as HuggingFaceText
+from .image import ImageEncoder as ImageEncoder
 from .names import NAMES as NAMES, NOUNS as NOUNS
 from .picture_files import (
     PictureReader as PictureReader,

@@ -19,8 +19,7 @@ import numpy as np
 
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
-from modalhash.data.formats.variables import Budget, Found, TooLargeError, Value, text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import Budget, Found, ReadError, TooLargeError, Value, text_array
 
 WHAT = "a Parquet or Arrow file"
 EXTRA = "tables"

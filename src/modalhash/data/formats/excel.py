@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.imports import require
-from modalhash.data.formats.variables import Budget, Found, TooLargeError, text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import Budget, Found, ReadError, TooLargeError, text_array
 
 WHAT = "an Excel file"
 EXTRA = "tables"

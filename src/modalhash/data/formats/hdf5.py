@@ -16,8 +16,7 @@ import numpy as np
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
 from modalhash.data.formats.matlab import cell_variables, stripped
-from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, found, text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import Budget, Found, ReadError, SparseParts, Value, found, text_array
 
 WHAT = "an HDF5 or MATLAB v7.3 file"
 MAX_DEPTH = 32  # nesting depth of groups

@@ -23,13 +23,20 @@ import numpy as np
 from modalhash.core.files import sha256_of
 from modalhash.core.frames import BINARY, PICTURE, Origin
 from modalhash.core.typing import Array
-from modalhash.data.checks import clean_ids, label_matrix, label_names, padded_bytes, parse_labels
-from modalhash.data.dataset import Dataset, Split
+from modalhash.data.dataset import Dataset, Split, clean_ids, label_matrix, label_names, padded_bytes, parse_labels
 from modalhash.data.formats.sandbox import ReadLimits
-from modalhash.data.formats.table_files import TABLE_FILES, check_names, open_table
-from modalhash.data.formats.tables import MARK, ON_ERROR, SEPARATORS, TableFormat, find_encoding, find_separator
-from modalhash.data.formats.variables import text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.tables import (
+    MARK,
+    ON_ERROR,
+    SEPARATORS,
+    TABLE_FILES,
+    TableFormat,
+    check_names,
+    find_encoding,
+    find_separator,
+    open_table,
+)
+from modalhash.data.formats.variables import ReadError, text_array
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 MAX_DEPTH = 100  # nesting depth of lists and objects in the fields of a line, as in a store

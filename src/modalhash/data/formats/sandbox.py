@@ -30,8 +30,7 @@ from modalhash.core.imports import MissingExtraError
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_memory, check_number, check_sparse
 from modalhash.data.formats.sandbox_worker import SIGNALLED, TAKEN
-from modalhash.data.formats.variables import OBJECTS, Variable, text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import OBJECTS, ReadError, Variable, text_array
 
 MEMORY_VARIABLE, SECONDS_VARIABLE = "MODALHASH_READ_MEMORY", "MODALHASH_READ_SECONDS"
 LEAST_MEMORY, MEMORY_PER_BYTE = 512 * 10**6, 16

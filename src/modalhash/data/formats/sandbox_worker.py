@@ -20,8 +20,7 @@ import numpy as np
 
 from modalhash.core.imports import MissingExtraError
 from modalhash.core.typing import Array
-from modalhash.data.formats.variables import Budget, SparseParts, TooLargeError, Value, damaged
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import Budget, ReadError, SparseParts, TooLargeError, Value, damaged
 
 IDLE_SECONDS = 20  # idle time after which the process ends
 TAKEN = b"taken\n"  # sent when a request has arrived and its libraries are loaded; its time limit starts here

@@ -26,12 +26,11 @@ from modalhash.core.imports import require
 from modalhash.core.pictures import TimedFile, in_pieces, refusal
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array
-from modalhash.data.catalog import NamedDataset
-from modalhash.data.checks import rows_of
-from modalhash.data.dataset import Dataset
-from modalhash.data.formats.variables import text_array
+from modalhash.core.validation import check_choice
+from modalhash.data.catalog import NamedDataset, read_files
+from modalhash.data.dataset import Dataset, rows_of
+from modalhash.data.formats.variables import ReadError, text_array
 from modalhash.data.picture_features import GIST_SIZE, N_EDGES, N_GIST, edge_histogram, gist
-from modalhash.data.read_error import ReadError
 from modalhash.data.reading import read_arrays
 
 
@@ -136,13 +135,32 @@ class FeaturesLayout:
     notes: tuple[str, ...] = ()
 
 
-def load_layout(
+def features_loaders(
+    layouts: Mapping[str, FeaturesLayout], picture_name: Callable[[int], str]
+) -> tuple[Callable[..., Dataset], Callable[[Mapping[str, Any], NamedDataset], Dataset]]:
+    """Return the functions ``load`` and ``from_arrays`` of a data set with these layouts of ``features.npz``."""
+
+    def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset:
+        """Read a layout of ``features.npz``, or another file."""
+        check_choice(layout, "layout", tuple(layouts))
+        if not (folder / FEATURES).is_file():
+            return read_files(folder, entry)
+        return _load_layout(folder, entry, layouts[layout], picture_name)
+
+    def from_arrays(arrays: Mapping[str, Any], entry: NamedDataset) -> Dataset:
+        """Return the data set from the arrays that ``convert`` returned."""
+        return _dataset_of(arrays, entry, layouts["paper"], picture_name)
+
+    return load, from_arrays
+
+
+def _load_layout(
     folder: Path, entry: NamedDataset, layout: FeaturesLayout, picture_name: Callable[[int], str]
 ) -> Dataset:
     path, cnn = folder / FEATURES, folder / CNN if layout.image == "cnn" else None
     arrays = read_arrays(path, ["image_id", layout.image, layout.text, "labels", "label_names", "provenance"])
     try:
-        dataset = dataset_of(arrays, entry, layout, picture_name, cnn)
+        dataset = _dataset_of(arrays, entry, layout, picture_name, cnn)
     except KeyError as error:
         raise ReadError(path, f"no variable {error}") from error
     except (ValueError, TypeError) as error:
@@ -152,7 +170,7 @@ def load_layout(
     return replace(dataset, provenance={**dataset.provenance, **facts})
 
 
-def dataset_of(
+def _dataset_of(
     arrays: Mapping[str, Any],
     entry: NamedDataset,
     layout: FeaturesLayout,

@@ -17,8 +17,7 @@ from modalhash.core.validation import check_choice
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
 from modalhash.data.formats.manifest import manifest_lines
-from modalhash.data.formats.variables import text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import ReadError, text_array
 from modalhash.data.reading import read
 
 FEATURES_NOTES = (

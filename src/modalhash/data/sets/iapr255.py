@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,15 @@ import numpy as np
 from scipy import sparse
 
 from modalhash.core.progress import Callback
-from modalhash.core.validation import check_choice
-from modalhash.data.catalog import NamedDataset, read_files
-from modalhash.data.checks import label_matrix
-from modalhash.data.dataset import Dataset
-from modalhash.data.read_error import ReadError
+from modalhash.data.dataset import label_matrix
+from modalhash.data.formats.variables import ReadError
 from modalhash.data.sets._official import (
-    FEATURES,
     FeaturesLayout,
     FileTree,
     compare_count,
-    dataset_of,
+    features_loaders,
     features_of_files,
     lines_of,
-    load_layout,
 )
 
 IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
@@ -57,22 +52,12 @@ LAYOUTS = {
 }
 
 
-def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset:
-    """Read a layout of ``features.npz``, or another file."""
-    check_choice(layout, "layout", tuple(LAYOUTS))
-    if not (folder / FEATURES).is_file():
-        return read_files(folder, entry)
-    return load_layout(folder, entry, LAYOUTS[layout], picture_name)
-
-
-def from_arrays(arrays: Mapping[str, Any], entry: NamedDataset) -> Dataset:
-    """Return the data set from the arrays that :func:`convert` returned."""
-    return dataset_of(arrays, entry, LAYOUTS["paper"], picture_name)
-
-
 def picture_name(number: int) -> str:
     """Return the path of a picture in the official folder ``images``."""
     return f"{number // 1000:02}/{number}.jpg"
+
+
+load, from_arrays = features_loaders(LAYOUTS, picture_name)
 
 
 def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,17 @@ from scipy import sparse
 
 from modalhash.core.progress import Callback
 from modalhash.core.typing import Array
-from modalhash.core.validation import check_choice
-from modalhash.data.catalog import NamedDataset, read_files
-from modalhash.data.dataset import Dataset
+from modalhash.data.formats.variables import ReadError
 from modalhash.data.picture_features import N_EDGES
-from modalhash.data.read_error import ReadError
 from modalhash.data.sets._official import (
-    FEATURES,
     FeaturesLayout,
     FileTree,
     binary_matrix,
     compare_count,
-    dataset_of,
+    features_loaders,
     features_of_files,
     filled_lines_of,
     lines_of,
-    load_layout,
 )
 
 IMAGES, TAGS, LABEL_ONES, TAG_ONES, SELECTED = 25000, 1386, 92902, 94281, 20015
@@ -57,21 +51,11 @@ LAYOUTS = {
 }
 
 
-def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset:
-    """Read a layout of ``features.npz``, or another file."""
-    check_choice(layout, "layout", tuple(LAYOUTS))
-    if not (folder / FEATURES).is_file():
-        return read_files(folder, entry)
-    return load_layout(folder, entry, LAYOUTS[layout], picture_name)
-
-
-def from_arrays(arrays: Mapping[str, Any], entry: NamedDataset) -> Dataset:
-    """Return the data set from the arrays that :func:`convert` returned."""
-    return dataset_of(arrays, entry, LAYOUTS["paper"], picture_name)
-
-
 def picture_name(number: int) -> str:
     return f"im{number}.jpg"
+
+
+load, from_arrays = features_loaders(LAYOUTS, picture_name)
 
 
 def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]:

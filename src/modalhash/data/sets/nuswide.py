@@ -17,8 +17,7 @@ from scipy import sparse
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_int
 from modalhash.data.dataset import Dataset
-from modalhash.data.formats.variables import text_array
-from modalhash.data.read_error import ReadError
+from modalhash.data.formats.variables import ReadError, text_array
 from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of
 
 IMAGES = 269648

@@ -27,8 +27,7 @@ from modalhash.core.imports import require
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array
 from modalhash.data.catalog import NamedDataset
-from modalhash.data.checks import label_matrix
-from modalhash.data.dataset import Dataset, Split
+from modalhash.data.dataset import Dataset, Split, label_matrix
 from modalhash.data.formats.npz import write_npz
 from modalhash.data.picture_features import picture_features
 from modalhash.data.reading import read

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from modalhash.core.files import sha256_of
-from modalhash.data.checks import label_matrix
-from modalhash.data.dataset import Dataset, Split
-from modalhash.data.read_error import ReadError
+from modalhash.data.dataset import Dataset, Split, label_matrix
+from modalhash.data.formats.variables import ReadError
 from modalhash.data.reading import read
 from modalhash.data.sets._official import FileTree, compare_count, filled_lines_of, lines_of
 

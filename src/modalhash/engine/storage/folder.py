@@ -4,7 +4,7 @@
 ``config.json``             format, generation, code length, modalities with name, version, dimension and digest of
                             their encoders
 ``model/``                  the hasher, written by :mod:`modalhash.methods.fitted`
-``encoders/``               fitted encoders, written by :mod:`modalhash.encoders.lookup`: ``0/``, ``1/`` …
+``encoders/``               fitted encoders, written by :mod:`modalhash.encoders.encoder`: ``0/``, ``1/`` …
 ``refinement.safetensors``  refinement vectors, see :mod:`modalhash.engine.search.refinement`
 ``items.sqlite``            the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
 ``index.snapshot``          a copy of the index, so that a large engine opens quickly

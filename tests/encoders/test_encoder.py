@@ -25,7 +25,7 @@ from modalhash.encoders import (
     load_encoder,
     save_encoder,
 )
-from modalhash.encoders.lookup import EncoderFileError, describe, mismatch
+from modalhash.encoders.encoder import EncoderFileError, describe, mismatch
 
 TEXTS = ["ein rotes Boot", "ein Haus an der Straße", "rote Häuser"]
 MADE = {
@@ -162,7 +162,7 @@ def test_precomputed():
 
 
 def test_all_names_lead_to_classes():
-    from modalhash.encoders.lookup import encoder_class
+    from modalhash.encoders.encoder import encoder_class
 
     assert {encoder_class(name).name for name in ENCODERS} == set(ENCODERS) - {"text"}
 
