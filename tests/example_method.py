@@ -16,7 +16,7 @@ M      ``M`` (classes, features)     means of the classes
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.features import Linear
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
-from modalhash.core.validation import number
+from modalhash.core.validation import Positive
 from modalhash.methods.base import CrossModalHasher, Training
 
 
@@ -39,11 +39,9 @@ class ClassMeans(CrossModalHasher):
     random_state : seed of the directions of the classes
     """
 
-    _parameter_constraints: ClassVar = {"smoothing": number(positive=True)}
-
     n_bits: int = 64
     _: KW_ONLY
-    smoothing: float = 1.0
+    smoothing: Positive = 1.0
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -14,5 +14,5 @@ Matrix: TypeAlias = Any
 """A validated 2-D float array or canonical CSR array (scipy.sparse has no types)."""
 
 T = TypeVar("T")
-PerModality: TypeAlias = "T | Mapping[str, T]"
+PerModality: TypeAlias = T | Mapping[str, T]
 """One value for all modalities, or a mapping by modality name."""

@@ -11,7 +11,8 @@ import reprlib
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from scipy import sparse
@@ -283,42 +284,52 @@ def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
     return check_int(value, parameter, at_least=1)
 
 
-Constraint = Callable[[Any, str], Any]
-"""A function of a value and the parameter's name that raises ``TypeError`` or ``ValueError`` if it is invalid."""
+def check_type(hint: Any, value: Any, parameter: str) -> None:
+    """Raise unless the value of a parameter meets what its declared type demands.
+
+    A type such as ``Annotated[int, integer()]`` has the function that checks the value, ``Literal`` the choices. In a
+    union, None is checked by None, a dict value by value if the type has one, and a text by the choices if there are.
+    """
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        parts[1](value, parameter)
+    elif kind is Literal:
+        check_choice(value, parameter, parts)
+    elif kind in (Union, UnionType) and not (value is None and NoneType in parts):
+        by_kind = {get_origin(part): part for part in reversed(parts) if is_constrained(part)}
+        if isinstance(value, Mapping) and Mapping in by_kind:
+            for one in value.values():
+                check_type(get_args(by_kind[Mapping])[1], one, parameter)
+        elif Literal in by_kind and (isinstance(value, str) or Annotated not in by_kind):
+            check_type(by_kind[Literal], value, parameter)
+        elif Annotated in by_kind:
+            check_type(by_kind[Annotated], value, parameter)
 
 
-def integer(at_least: int = 1, *, allow: tuple[Any, ...] = ()) -> Constraint:
-    """Return the constraint of an integer ≥ ``at_least``, or of a value in ``allow``."""
-    return partial(_check_unless, allow=allow, check=partial(check_int, at_least=at_least))
+def is_constrained(hint: Any) -> bool:
+    return get_origin(hint) in (Annotated, Literal) or any(map(is_constrained, get_args(hint)))
 
 
-def number(
-    at_least: float = 0.0, *, at_most: float = np.inf, positive: bool = False, allow: tuple[Any, ...] = ()
-) -> Constraint:
-    """Return the constraint of a finite number in a range, or of a value in ``allow``."""
-    check = partial(check_number, at_least=at_least, at_most=at_most, positive=positive)
-    return partial(_check_unless, allow=allow, check=check)
+def integer(at_least: int = 1) -> Constraint:
+    return partial(check_int, at_least=at_least)
+
+
+def number(at_least: float = 0.0, *, at_most: float = np.inf, positive: bool = False) -> Constraint:
+    return partial(check_number, at_least=at_least, at_most=at_most, positive=positive)
 
 
 def choice(*choices: Any) -> Constraint:
     return partial(check_choice, choices=choices)
 
 
-def by_modality(constraint: Constraint) -> Constraint:
-    """Return the constraint of a value, or of each value of a dict by modality."""
-
-    def check(value: Any, parameter: str) -> None:
-        for one in value.values() if isinstance(value, Mapping) else (value,):
-            constraint(one, parameter)
-
-    return check
-
-
-def _check_unless(value: Any, parameter: str, *, allow: tuple[Any, ...], check: Constraint) -> None:
-    if isinstance(value, str) and allow:
-        check_choice(value, parameter, allow)
-    elif not any(value is allowed for allowed in allow):
-        check(value, parameter)
+Constraint = Callable[[Any, str], Any]
+"""A function of a value and the parameter's name that raises ``TypeError`` or ``ValueError`` if it is invalid."""
+Count = Annotated[int, integer()]
+NonNegative = Annotated[float, number()]
+Positive = Annotated[float, number(positive=True)]
+Share = Annotated[float, number(at_most=1)]
+Flag = Annotated[bool, choice(True, False)]
+MemoryLimit = Annotated[int | str | None, check_memory]
 
 
 def check_sparse(values: Any, where: str) -> None:
@@ -616,13 +627,3 @@ def _names(names: Any) -> str:
 def _kind(value: Any) -> str:
     kind = type(value).__name__
     return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
-
-
-def optional(constraint: Constraint) -> Constraint:
-    """Return the constraint of None, or of a value that meets ``constraint``."""
-
-    def check(value: Any, parameter: str) -> None:
-        if value is not None:
-            constraint(value, parameter)
-
-    return check

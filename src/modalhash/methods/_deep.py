@@ -20,7 +20,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -32,7 +32,7 @@ from modalhash.core.imports import require
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, choice, integer, number, per_modality
+from modalhash.core.validation import Count, Positive, check_int, choice, integer, number, per_modality
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods.base import PairedHasher
 
@@ -70,22 +70,13 @@ class Learner(Protocol):
 class DeepHasher(PairedHasher):
     """Base class of the deep methods; a subclass makes the :class:`Learner` and projects items."""
 
-    _parameter_constraints: ClassVar = {
-        "batch_size": integer(3),
-        "max_epochs": integer(allow=(None,)),
-        "optimizer": choice(*RATES),
-        "learning_rate": number(positive=True, allow=(None,)),
-        "validation": number(at_most=0.5),
-        "patience": integer(allow=(None,)),
-    }
-
     hidden: PerModality[Hidden]
-    batch_size: int
-    max_epochs: int | None
-    optimizer: str
-    learning_rate: float | None
-    validation: float
-    patience: int | None
+    batch_size: Annotated[int, integer(3)]
+    max_epochs: Count | None
+    optimizer: Annotated[str, choice(*RATES)]
+    learning_rate: Positive | None
+    validation: Annotated[float, number(at_most=0.5)]
+    patience: Count | None
     image_network: Any
     device: str
     random_state: RandomState

@@ -31,13 +31,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import choice, integer, number
+from modalhash.core.validation import Count, Flag, Positive, integer
 from modalhash.methods._deep import DeepData, DeepHasher, Hidden, Learner, Network, Optimizer, State, layers
 
 LENGTH = 8.0
@@ -92,20 +92,13 @@ class AADAH(DeepHasher):
     X. Zhang, H. Lai, J. Feng. Attention-Aware Deep Adversarial Hashing for Cross-Modal Retrieval. ECCV 2018.
     """
 
-    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
-        "hash_hidden": integer(),
-        "adversary": choice(True, False),
-        "warm_up": integer(0),
-        "margin": number(positive=True),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
     hidden: PerModality[Hidden] = 1024
-    hash_hidden: int = 1024
-    adversary: bool = False
-    warm_up: int = 2
-    margin: float = 0.25
+    hash_hidden: Count = 1024
+    adversary: Flag = False
+    warm_up: Annotated[int, integer(0)] = 2
+    margin: Positive = 0.25
     batch_size: int = 96
     max_epochs: int | None = None
     optimizer: str = "adam"

@@ -29,7 +29,7 @@ training items closest to their learned codes.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import integer, number
+from modalhash.core.validation import Count, NonNegative
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
@@ -95,25 +95,16 @@ class ALECH(PairedHasher):
     doi:10.1109/TKDE.2021.3102119
     """
 
-    _parameter_constraints: ClassVar = {
-        "similarity": number(),
-        "quantization": number(),
-        "code_weight": number(),
-        "regularization": number(),
-        "ridge": number(),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    similarity: float = 1e-4
-    quantization: float = 1e-3
-    code_weight: float = 1e4
-    regularization: float = 1e-4
-    ridge: float = 0.0
+    similarity: NonNegative = 1e-4
+    quantization: NonNegative = 1e-3
+    code_weight: NonNegative = 1e4
+    regularization: NonNegative = 1e-4
+    ridge: NonNegative = 0.0
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] | None = None
-    max_iter: int = 10
+    max_iter: Count = 10
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -149,9 +151,6 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
     shares_lengths: ClassVar[bool] = False
     """Whether :meth:`fit_path` shares the work that does not depend on the code length."""
 
-    _parameter_constraints: ClassVar[dict[str, validation.Constraint]] = {}
-    """Constraints of the parameters that are not checked with the data, by name."""
-
     n_bits: int
     objective_: Any
     n_iter_: Any
@@ -246,8 +245,8 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
         return models
 
     def _check_parameters(self) -> None:
-        for name, check in self._parameter_constraints.items():
-            check(getattr(self, name), name)
+        for name, hint in constrained_parameters(type(self)).items():
+            validation.check_type(hint, getattr(self, name), name)
 
     def _remember(self, data: Training, learned: dict[str, Any]) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -443,6 +442,18 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
             pairs=validation.check_pairs(pairs, features),
             n_bits=validation.check_fewer_bits(self.n_bits, {name: X.shape[0] for name, X in features.items()}),
         )
+
+
+@cache
+def constrained_parameters(cls: type[CrossModalHasher]) -> dict[str, Any]:
+    """Return the declared types of the parameters that have constraints; those of base classes count too."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        with suppress(NameError):  # types of an outside class that only type checkers import
+            hints = inspect.get_annotations(base, eval_str=True)
+            found |= {name: hint for name, hint in hints.items() if validation.is_constrained(hint)}
+    names = cls().get_params(deep=False)
+    return {name: hint for name, hint in found.items() if name in names}
 
 
 def _sample(values: Matrix | RemoteItems) -> tuple[Array, Matrix, float]:

@@ -28,7 +28,7 @@ drawn orthogonal to the others and to the mean. sgn(0) = −1 in every sweep, no
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regres
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, per_modality
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
@@ -87,23 +87,15 @@ class BATCH(PairedHasher):
     Knowledge and Data Engineering, 2020. doi:10.1109/TKDE.2020.2974825
     """
 
-    _parameter_constraints: ClassVar = {
-        "feature_weight": by_modality(number()),
-        "label_weight": number(),
-        "quantization": number(),
-        "ridge": by_modality(number()),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    feature_weight: PerModality[float] = 0.05
-    label_weight: float = 0.9
-    quantization: float = 0.01
+    feature_weight: PerModality[NonNegative] = 0.05
+    label_weight: NonNegative = 0.9
+    quantization: NonNegative = 0.01
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] | None = None
-    ridge: PerModality[float] = 0.01
-    max_iter: int = 6
+    ridge: PerModality[NonNegative] = 0.01
+    max_iter: Count = 6
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -29,7 +29,7 @@ from modalhash.core.linalg import canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import integer, number
+from modalhash.core.validation import Count, NonNegative
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.itq import learn_rotation
 
@@ -61,17 +61,12 @@ class CCAITQ(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "regularization": number(),
-        "power": number(),
-        "max_iter": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    regularization: float = 1e-2
-    power: float = 1.0
-    max_iter: int = 50
+    regularization: NonNegative = 1e-2
+    power: NonNegative = 1.0
+    max_iter: Count = 50
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -46,7 +46,7 @@ from modalhash.core.linalg import RidgeFactor
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import choice, integer, number, optional
+from modalhash.core.validation import Count, NonNegative, Positive, Share
 from modalhash.methods.base import PairedHasher
 
 SPARSE_BELOW = 0.1
@@ -217,25 +217,16 @@ class CMFH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "variant": choice(*SWEEPS),
-        "balance": number(at_most=1),
-        "coupling": number(positive=True),
-        "ridge": number(positive=True),
-        "init": choice("uniform", "gaussian"),
-        "max_iter": optional(integer()),
-        "tol": number(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    variant: str = "v1"
-    balance: float = 0.5
-    coupling: float = 100.0
-    ridge: float = 0.01
-    init: str = "uniform"
-    max_iter: int | None = None
-    tol: float = 0.01
+    variant: Literal["v1", "v2"] = "v1"
+    balance: Share = 0.5
+    coupling: Positive = 100.0
+    ridge: Positive = 0.01
+    init: Literal["uniform", "gaussian"] = "uniform"
+    max_iter: Count | None = None
+    tol: NonNegative = 0.01
     random_state: RandomState = None
 
     projections_: dict[str, Array] = field(init=False)

@@ -25,7 +25,7 @@ symbol             here                      is
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regres
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, per_modality
 from modalhash.methods.base import PairedHasher
 
 
@@ -74,26 +74,17 @@ class CRE(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "weight": by_modality(number()),
-        "quantization": number(),
-        "fit_weight": number(),
-        "affinity": by_modality(choice("cosine", "rbf")),
-        "kernel": by_modality(choice("rbf", None)),
-        "ridge": number(),
-        "max_iter": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    weight: PerModality[float] = 0.5
-    quantization: float = 1.0
-    fit_weight: float = 0.0
-    affinity: PerModality[str] = "cosine"
-    kernel: PerModality[str | None] = "rbf"
+    weight: PerModality[NonNegative] = 0.5
+    quantization: NonNegative = 1.0
+    fit_weight: NonNegative = 0.0
+    affinity: PerModality[Literal["cosine", "rbf"]] = "cosine"
+    kernel: PerModality[Literal["rbf", None]] = "rbf"
     n_anchors: PerModality[int] = 1000
-    ridge: float = 0.01
-    max_iter: int = 20
+    ridge: NonNegative = 0.01
+    max_iter: Count = 20
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -27,7 +27,7 @@ the objective falls within a sweep but need not fall from sweep to sweep.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
@@ -78,27 +78,17 @@ class DCH(PairedHasher):
     Cross-modal Retrieval. IEEE Transactions on Image Processing 26(5):2494-2507, 2017.
     """
 
-    _parameter_constraints: ClassVar = {
-        "b_step": choice("dcc", "relaxed"),
-        "bandwidth": number(positive=True),
-        "feature_weight": by_modality(number()),
-        "label_ridge": number(positive=True),
-        "ridge": number(positive=True),
-        "max_iter": integer(),
-        "max_passes": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    b_step: str = "dcc"
+    b_step: Literal["dcc", "relaxed"] = "dcc"
     kernel: PerModality[str | None] = None
     n_anchors: PerModality[int] = 1000
-    bandwidth: float = 0.4
-    feature_weight: PerModality[float] = 1e-5
-    label_ridge: float = 1.0
-    ridge: float = 0.01
-    max_iter: int = 5
-    max_passes: int = 10
+    bandwidth: Positive = 0.4
+    feature_weight: PerModality[NonNegative] = 1e-5
+    label_ridge: Positive = 1.0
+    ridge: Positive = 0.01
+    max_iter: Count = 5
+    max_passes: Count = 10
     random_state: RandomState = None
 
     def _fit_pairs(

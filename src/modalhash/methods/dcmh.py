@@ -34,13 +34,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import choice, number
+from modalhash.core.validation import NonNegative, choice
 from modalhash.methods._deep import (
     DeepData,
     DeepHasher,
@@ -65,15 +65,9 @@ SAMPLE = 512
 class LikelihoodHasher(DeepHasher):
     """Base of DCMH and PRDH, which maximise the likelihood of shared labels."""
 
-    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
-        "quantization": number(),
-        "balance": choice("centred", "penalty"),
-        "balance_weight": number(),
-    }
-
-    quantization: float
-    balance: str
-    balance_weight: float
+    quantization: NonNegative
+    balance: Annotated[str, choice("centred", "penalty")]
+    balance_weight: NonNegative
 
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
         return LikelihoodLearner(self, data)

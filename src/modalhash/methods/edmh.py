@@ -37,7 +37,7 @@ Choices where the reconstruction is open:
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -47,7 +47,7 @@ from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_memory, integer, number
+from modalhash.core.validation import Count, MemoryLimit, NonNegative, Positive, check_memory
 from modalhash.methods.base import CrossModalHasher, Training
 from modalhash.methods.fmh import label_views, squared_products
 
@@ -87,27 +87,17 @@ class EDMH(CrossModalHasher):
     Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3):1177-1190, 2022.
     """
 
-    _parameter_constraints: ClassVar = {
-        "intra": number(),
-        "quantization": number(),
-        "regression": number(positive=True),
-        "ridge": number(),
-        "bandwidth": number(positive=True),
-        "max_iter": integer(),
-        "memory_limit": check_memory,
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    intra: float = 1.0
-    quantization: float = 0.1
-    regression: float = 10.0
-    ridge: float = 1.0
+    intra: NonNegative = 1.0
+    quantization: NonNegative = 0.1
+    regression: Positive = 10.0
+    ridge: NonNegative = 1.0
     kernel: PerModality[str | None] = "paper"
-    bandwidth: float = 0.4
+    bandwidth: Positive = 0.4
     n_anchors: PerModality[int] = 2000
-    max_iter: int = 10
-    memory_limit: int | str | None = "2GB"
+    max_iter: Count = 10
+    memory_limit: MemoryLimit = "2GB"
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

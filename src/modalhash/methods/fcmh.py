@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -67,7 +67,13 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, optional, per_modality
+from modalhash.core.validation import (
+    Count,
+    Flag,
+    NonNegative,
+    Positive,
+    per_modality,
+)
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairedHasher
 
@@ -162,29 +168,17 @@ class FCMH(PairedHasher):
     IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886
     """
 
-    _parameter_constraints: ClassVar = {
-        "global_weight": number(),
-        "local_weight": number(),
-        "global_classes": number(),
-        "local_classes": number(),
-        "regularization": number(positive=True),
-        "n_groups": optional(integer()),
-        "centred": choice(True, False),
-        "ridge": by_modality(number()),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    global_weight: float = 100.0
-    local_weight: float = 10.0
-    global_classes: float = 10.0
-    local_classes: float = 10.0
-    regularization: float = 0.1
-    n_groups: int | None = None
-    centred: bool = False
-    ridge: PerModality[float] = 1.0
-    max_iter: int = 5
+    global_weight: NonNegative = 100.0
+    local_weight: NonNegative = 10.0
+    global_classes: NonNegative = 10.0
+    local_classes: NonNegative = 10.0
+    regularization: Positive = 0.1
+    n_groups: Count | None = None
+    centred: Flag = False
+    ridge: PerModality[NonNegative] = 1.0
+    max_iter: Count = 5
     random_state: RandomState = None
 
     def _fit_pairs(

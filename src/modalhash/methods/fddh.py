@@ -29,7 +29,7 @@ increases.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign,
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, per_modality
 from modalhash.methods.base import PairedHasher
 
 
@@ -77,23 +77,15 @@ class FDDH(PairedHasher):
     IEEE Transactions on Neural Networks and Learning Systems, 2021. arXiv:2105.07128
     """
 
-    _parameter_constraints: ClassVar = {
-        "feature_weight": by_modality(number()),
-        "label_ridge": number(),
-        "ridge": by_modality(number()),
-        "max_iter": integer(),
-        "tol": number(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    feature_weight: PerModality[float] = 1e-3
-    label_ridge: float = 1e4
+    feature_weight: PerModality[NonNegative] = 1e-3
+    label_ridge: NonNegative = 1e4
     kernel: PerModality[str | None] = "rbf-narrow"
     n_anchors: PerModality[int] = 800
-    ridge: PerModality[float] = 1e-4
-    max_iter: int = 19
-    tol: float = 1e-4
+    ridge: PerModality[NonNegative] = 1e-4
+    max_iter: Count = 19
+    tol: NonNegative = 1e-4
     random_state: RandomState = None
 
     def _fit_pairs(

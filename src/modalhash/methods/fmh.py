@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -48,7 +48,13 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, square
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Codes, PerModality
-from modalhash.core.validation import by_modality, check_memory, integer, number, per_modality
+from modalhash.core.validation import (
+    Count,
+    MemoryLimit,
+    NonNegative,
+    check_memory,
+    per_modality,
+)
 from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000
@@ -147,23 +153,15 @@ class FMH(CrossModalHasher):
     Transactions on Intelligent Systems and Technology 11(2), 2020.
     """
 
-    _parameter_constraints: ClassVar = {
-        "similarity": number(allow=("auto",)),
-        "quantization": number(),
-        "ridge": by_modality(number()),
-        "max_iter": integer(),
-        "memory_limit": check_memory,
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    similarity: float | str = "auto"
-    quantization: float = 0.1
-    ridge: PerModality[float] = 1e-3
+    similarity: NonNegative | Literal["auto"] = "auto"
+    quantization: NonNegative = 0.1
+    ridge: PerModality[NonNegative] = 1e-3
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 1000
-    max_iter: int = 10
-    memory_limit: int | str | None = "2GB"
+    max_iter: Count = 10
+    memory_limit: MemoryLimit = "2GB"
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -41,7 +41,7 @@ from modalhash.core.linalg import RidgeFactor, canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import choice, integer, number
+from modalhash.core.validation import Count, NonNegative
 from modalhash.methods.base import PairedHasher
 
 TAU = 0.5
@@ -86,27 +86,17 @@ class FSH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "fit_weight": number(),
-        "n_anchors": integer(),
-        "n_neighbors": integer(),
-        "anchors": choice("random", "kmeans"),
-        "fusion": choice("released", "normalised", "equal"),
-        "init": choice("random", "cca"),
-        "ridge": number(),
-        "max_iter": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    fit_weight: float = 300.0
-    n_anchors: int = 50
-    n_neighbors: int = 10
-    anchors: str = "random"
-    fusion: str = "released"
-    init: str = "random"
-    ridge: float = 1e-6
-    max_iter: int = 100
+    fit_weight: NonNegative = 300.0
+    n_anchors: Count = 50
+    n_neighbors: Count = 10
+    anchors: Literal["random", "kmeans"] = "random"
+    fusion: Literal["released", "normalised", "equal"] = "released"
+    init: Literal["random", "cca"] = "random"
+    ridge: NonNegative = 1e-6
+    max_iter: Count = 100
     random_state: RandomState = None
 
     def _fit_pairs(

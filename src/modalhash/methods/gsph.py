@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -57,7 +57,7 @@ from modalhash.core.linalg import unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import choice, integer, number
+from modalhash.core.validation import Count, Flag, NonNegative
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import Training
 from modalhash.methods.seph import LogisticHasher, traced
@@ -108,20 +108,14 @@ class GSPH(LogisticHasher):
     IEEE Transactions on Image Processing 28(1), 2019.
     """
 
-    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
-        "unify": choice(True, False),
-        "max_iter": integer(),
-        "tol": number(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
     kernel: PerModality[str] = "rbf-narrow"
     n_anchors: PerModality[int] = 500
     penalty: float = 0.01
-    unify: bool = True
-    max_iter: int = 100
-    tol: float = 1e-6
+    unify: Flag = True
+    max_iter: Count = 100
+    tol: NonNegative = 1e-6
     function_iter: int = 100
     function_tol: float = 1e-6
     precision: str = "float32"

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -37,7 +37,7 @@ from modalhash.core.linalg import RANK_TOLERANCE, orthogonal_procrustes, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, draw, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import choice, integer
+from modalhash.core.validation import Count
 from modalhash.methods.base import CrossModalHasher, Training
 
 MAX_DENSE = 2048
@@ -84,15 +84,11 @@ class ITQ(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "space": choice("own", "shared"),
-        "max_iter": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    space: str = "own"
-    max_iter: int = 50
+    space: Literal["own", "shared"] = "own"
+    max_iter: Count = 50
     random_state: RandomState = None
 
     centres_: dict[str, Array] = field(init=False)

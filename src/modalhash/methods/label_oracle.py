@@ -19,7 +19,7 @@ symbol             here                is
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +31,7 @@ from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, u
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes
-from modalhash.core.validation import check_label_rows, integer, number
+from modalhash.core.validation import NonNegative, check_label_rows, integer
 from modalhash.methods.base import CrossModalHasher, Training
 
 TIE_BREAK = 0.01
@@ -73,15 +73,10 @@ class LabelOracle(CrossModalHasher):
     True
     """
 
-    _parameter_constraints: ClassVar = {
-        "max_iter": integer(0),
-        "ridge": number(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    max_iter: int = 10
-    ridge: float = 0.01
+    max_iter: Annotated[int, integer(0)] = 10
+    ridge: NonNegative = 0.01
     random_state: RandomState = None
 
     class_codes_: Array = field(init=False)

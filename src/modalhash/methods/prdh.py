@@ -22,11 +22,11 @@ pairs and :math:`J_4` is not. See :mod:`.dcmh` for the other departures.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import PerModality
-from modalhash.core.validation import number
+from modalhash.core.validation import NonNegative
 from modalhash.methods._deep import Hidden
 from modalhash.methods.dcmh import LikelihoodHasher, PairBatch, likelihood_gradient
 
@@ -63,16 +63,11 @@ class PRDH(LikelihoodHasher):
     Retrieval. AAAI 2017.
     """
 
-    _parameter_constraints: ClassVar = LikelihoodHasher._parameter_constraints | {
-        "intra": number(),
-        "decorrelation": number(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
     hidden: PerModality[Hidden] = 1024
-    intra: float = 1.0
-    decorrelation: float = 0.001
+    intra: NonNegative = 1.0
+    decorrelation: NonNegative = 0.001
     quantization: float = 1.0
     balance: str = "centred"
     balance_weight: float = 1.0

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import CrossModalHasher, Training
 from modalhash.methods.cmfh import CACHE, cross
 
@@ -98,30 +98,19 @@ class RUCMH(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "features": number(),
-        "quantization": number(positive=True),
-        "reconstruction": number(),
-        "pairing": number(),
-        "ridge": number(positive=True),
-        "kernel": by_modality(choice("rbf", None)),
-        "n_references": integer(),
-        "n_neighbors": integer(),
-        "max_iter": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    features: float = 0.01
-    quantization: float = 1.0
-    reconstruction: float = 1.0
-    pairing: float = 10.0
-    ridge: float = 1.0
-    kernel: PerModality[str | None] = "rbf"
+    features: NonNegative = 0.01
+    quantization: Positive = 1.0
+    reconstruction: NonNegative = 1.0
+    pairing: NonNegative = 10.0
+    ridge: Positive = 1.0
+    kernel: PerModality[Literal["rbf", None]] = "rbf"
     n_anchors: PerModality[int] = 500
-    n_references: int = 300
-    n_neighbors: int = 5
-    max_iter: int = 30
+    n_references: Count = 300
+    n_neighbors: Count = 5
+    max_iter: Count = 30
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -62,7 +62,7 @@ from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import choice, integer, number, optional
+from modalhash.core.validation import Count, NonNegative, Positive
 from modalhash.methods.base import CrossModalHasher, Training
 from modalhash.methods.cmfh import CACHE, cross
 
@@ -459,30 +459,19 @@ class SAPMH(PartialHasher):
     Retrieval. IEEE Transactions on Multimedia, 2021.
     """
 
-    _parameter_constraints: ClassVar = {
-        "variant": choice(*DEFAULTS),
-        "quantization": optional(number(positive=True)),
-        "semantic": optional(number(positive=True)),
-        "ridge": optional(number(positive=True)),
-        "latent": integer(),
-        "encoder_ridge": optional(number()),
-        "max_iter": optional(integer()),
-        "tol": optional(number()),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    variant: str = "balanced"
-    quantization: float | None = None
-    semantic: float | None = None
-    ridge: float | None = None
-    latent: int = 128
+    variant: Literal["balanced", "authors"] = "balanced"
+    quantization: Positive | None = None
+    semantic: Positive | None = None
+    ridge: Positive | None = None
+    latent: Count = 128
     n_anchors: PerModality[int] = 500
     kernel: PerModality[str | None] = "paper"
     bandwidth: float | str = "anchors"
-    encoder_ridge: float | None = None
-    max_iter: int | None = None
-    tol: float | None = None
+    encoder_ridge: NonNegative | None = None
+    max_iter: Count | None = None
+    tol: NonNegative | None = None
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
@@ -543,24 +532,17 @@ class UAPMH(PartialHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "quantization": number(positive=True),
-        "ridge": number(positive=True),
-        "latent": integer(),
-        "max_iter": integer(),
-        "tol": number(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    quantization: float = 1e-5
-    ridge: float = 1e-3
-    latent: int = 8
+    quantization: Positive = 1e-5
+    ridge: Positive = 1e-3
+    latent: Count = 8
     n_anchors: PerModality[int] = 500
     kernel: PerModality[str | None] = "paper"
     bandwidth: float | str = "anchors"
-    max_iter: int = 100
-    tol: float = 1e-3
+    max_iter: Count = 100
+    tol: NonNegative = 1e-3
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -29,7 +29,7 @@ pairs, bits that the sequential solver does not reach are orthogonal directions 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import linalg
@@ -50,7 +50,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array
-from modalhash.core.validation import choice, number
+from modalhash.core.validation import NonNegative
 from modalhash.methods.base import CrossModalHasher, Training
 
 SOLVERS = ("sequential", "orthogonal")
@@ -93,15 +93,11 @@ class SCM(CrossModalHasher):
     """
 
     max_modalities: ClassVar[int | None] = 2
-    _parameter_constraints: ClassVar = {
-        "solver": choice(*SOLVERS),
-        "ridge": number(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    solver: str = "sequential"
-    ridge: float = 1e-6
+    solver: Literal["sequential", "orthogonal"] = "sequential"
+    ridge: NonNegative = 1e-6
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -30,7 +30,7 @@ omits them). Where the best R is not unique, the one nearest to the previous R i
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign, squa
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
@@ -88,25 +88,16 @@ class SCRATCH(PairedHasher):
     Hashing Framework for Cross-Modal Retrieval. IEEE TCSVT 30(7):2262-2275, 2020.
     """
 
-    _parameter_constraints: ClassVar = {
-        "variant": choice("one-step", "two-step"),
-        "reconstruction": by_modality(number()),
-        "label_weight": number(),
-        "regression": number(positive=True),
-        "ridge": number(positive=True),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    variant: str = "one-step"
-    reconstruction: PerModality[float] = 0.5
-    label_weight: float = 500.0
-    regression: float = 1000.0
-    ridge: float = 5.0
+    variant: Literal["one-step", "two-step"] = "one-step"
+    reconstruction: PerModality[NonNegative] = 0.5
+    label_weight: NonNegative = 500.0
+    regression: Positive = 1000.0
+    ridge: Positive = 5.0
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 500
-    max_iter: int = 20
+    max_iter: Count = 20
     random_state: RandomState = None
 
     def _fit_pairs(

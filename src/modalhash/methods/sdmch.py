@@ -36,7 +36,7 @@ increases the objective.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -47,7 +47,7 @@ from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regre
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, choice, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.fitted import BLOCK_VALUES
 from modalhash.methods.smfh import conjugate_gradients
@@ -92,31 +92,19 @@ class SDMCH(PairedHasher):
     Hashing. IJCAI, 2018.
     """
 
-    _parameter_constraints: ClassVar = {
-        "manifold": by_modality(number()),
-        "quantization": number(positive=True),
-        "label_weight": number(positive=True),
-        "label_ridge": number(positive=True),
-        "function_weight": by_modality(number()),
-        "n_neighbors": integer(),
-        "ridge": number(positive=True),
-        "init": choice("pca", "random"),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    manifold: PerModality[float] = 0.5
-    quantization: float = 1.0
-    label_weight: float = 100.0
-    label_ridge: float = 1.0
-    function_weight: PerModality[float] = 0.1
-    n_neighbors: int = 10
+    manifold: PerModality[NonNegative] = 0.5
+    quantization: Positive = 1.0
+    label_weight: Positive = 100.0
+    label_ridge: Positive = 1.0
+    function_weight: PerModality[NonNegative] = 0.1
+    n_neighbors: Count = 10
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 1000
-    ridge: float = 0.01
-    init: str = "random"
-    max_iter: int = 15
+    ridge: Positive = 0.01
+    init: Literal["pca", "random"] = "random"
+    max_iter: Count = 15
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -60,7 +60,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -72,7 +72,16 @@ from modalhash.core.linalg import RidgeFactor, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
-from modalhash.core.validation import by_modality, check_int, check_memory, choice, integer, number
+from modalhash.core.validation import (
+    Count,
+    Flag,
+    MemoryLimit,
+    NonNegative,
+    Positive,
+    check_int,
+    check_memory,
+    choice,
+)
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import CrossModalHasher, PairedHasher
 from modalhash.methods.fitted import BLOCK_VALUES
@@ -81,22 +90,13 @@ from modalhash.methods.fitted import BLOCK_VALUES
 class LogisticHasher(CrossModalHasher):
     """Base of SePH and GSPH, whose hash functions are kernel logistic regressions."""
 
-    _parameter_constraints: ClassVar = {
-        "kernel": by_modality(choice(*KERNELS, "auto")),
-        "penalty": number(positive=True),
-        "function_iter": integer(),
-        "function_tol": number(),
-        "precision": choice("float32", "float64"),
-        "memory_limit": check_memory,
-    }
-
-    kernel: PerModality[str]
+    kernel: PerModality[Annotated[str, choice(*KERNELS, "auto")]]
     n_anchors: PerModality[int]
-    penalty: float
-    function_iter: int
-    function_tol: float
-    precision: str
-    memory_limit: int | str | None
+    penalty: Positive
+    function_iter: Count
+    function_tol: NonNegative
+    precision: Annotated[str, choice("float32", "float64")]
+    memory_limit: MemoryLimit
     maps_: dict[str, AnchorKernel]
 
     def transform_pairs(self, X: Mapping[str, Any]) -> Codes:
@@ -267,23 +267,16 @@ class SePH(LogisticHasher, PairedHasher):
     Transactions on Cybernetics 47(12), 2017.
     """
 
-    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
-        "anchors": choice("kmeans", "random"),
-        "quantization": number(),
-        "unify": choice(True, False),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    anchors: str = "kmeans"
+    anchors: Literal["kmeans", "random"] = "kmeans"
     kernel: PerModality[str] = "rbf-narrow"
     n_anchors: PerModality[int] = 500
-    quantization: float = 0.01
+    quantization: NonNegative = 0.01
     penalty: float = 0.01
     train_items: int | None = 5000
-    unify: bool = True
-    max_iter: int = 100
+    unify: Flag = True
+    max_iter: Count = 100
     function_iter: int = 100
     function_tol: float = 1e-6
     precision: str = "float32"

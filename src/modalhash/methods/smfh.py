@@ -58,7 +58,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -68,7 +68,7 @@ from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import choice, integer, number, optional
+from modalhash.core.validation import Count, NonNegative, Positive
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.cmfh import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 
@@ -417,35 +417,20 @@ class SMFH(PairedHasher):
     H. Liu, R. Ji, Y. Wu, G. Hua. Supervised Matrix Factorization for Cross-Modality Hashing. IJCAI 2016.
     """
 
-    _parameter_constraints: ClassVar = {
-        "variant": choice(*DEFAULTS),
-        "balance": number(positive=True),
-        "coupling": optional(number(positive=True)),
-        "graph": optional(number()),
-        "ridge": optional(number(positive=True)),
-        "n_neighbors": integer(),
-        "orthogonality": number(),
-        "smoothness": number(),
-        "n_samples": integer(),
-        "negative": choice("error", "clip"),
-        "max_iter": optional(integer()),
-        "tol": optional(number()),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    variant: str = "tang"
-    balance: float = 0.5
-    coupling: float | None = None
-    graph: float | None = None
-    ridge: float | None = None
-    n_neighbors: int = 5
-    orthogonality: float = 1e-4
-    smoothness: float = 1e-3
-    n_samples: int = 1000
-    negative: str = "error"
-    max_iter: int | None = None
-    tol: float | None = None
+    variant: Literal["tang", "liu"] = "tang"
+    balance: Positive = 0.5
+    coupling: Positive | None = None
+    graph: NonNegative | None = None
+    ridge: Positive | None = None
+    n_neighbors: Count = 5
+    orthogonality: NonNegative = 1e-4
+    smoothness: NonNegative = 1e-3
+    n_samples: Count = 1000
+    negative: Literal["error", "clip"] = "error"
+    max_iter: Count | None = None
+    tol: NonNegative | None = None
     random_state: RandomState = None
 
     projections_: dict[str, Array] = field(init=False)

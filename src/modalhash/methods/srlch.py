@@ -30,7 +30,7 @@ bits an image query's mean bit is about ±.32 after 5 sweeps and ±.82 after 50,
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, integer, number, optional, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairedHasher
 
 WEIGHTS, RIDGES = (0.1, 1e-5), (0.01, 0.1)
@@ -77,23 +77,15 @@ class SRLCH(PairedHasher):
     DASFAA 2018, LNCS 10828. doi:10.1007/978-3-319-91458-9_37
     """
 
-    _parameter_constraints: ClassVar = {
-        "feature_weight": optional(by_modality(number())),
-        "feature_ridge": optional(by_modality(number())),
-        "label_ridge": number(),
-        "sigma": number(positive=True),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    feature_weight: PerModality[float] | None = None
-    feature_ridge: PerModality[float] | None = None
-    label_ridge: float = 0.1
+    feature_weight: PerModality[NonNegative] | None = None
+    feature_ridge: PerModality[NonNegative] | None = None
+    label_ridge: NonNegative = 0.1
     kernel: PerModality[str | None] = "paper"
-    sigma: float = 0.6
+    sigma: Positive = 0.6
     n_anchors: PerModality[int] = 500
-    max_iter: int = 10
+    max_iter: Count = 10
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -32,7 +32,7 @@ FCMH, the V-step omits the part of the class term in ‖vᵢ‖²; no step incre
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import integer, number
+from modalhash.core.validation import Count, NonNegative, Positive
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.fcmh import column_cosines
 
@@ -97,27 +97,17 @@ class TECH(PairedHasher):
     Correlations and Preserving Similarity in Both Steps. ACM Multimedia, 2019. doi:10.1145/3343031.3350862
     """
 
-    _parameter_constraints: ClassVar = {
-        "similarity": number(),
-        "correlation": number(),
-        "prototype_ridge": number(positive=True),
-        "feature_weight": number(),
-        "code_weight": number(),
-        "ridge": number(positive=True),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    similarity: float = 0.1
-    correlation: float = 1e-3
-    prototype_ridge: float = 0.1
-    feature_weight: float = 0.0
-    code_weight: float = 1e4
-    ridge: float = 0.01
+    similarity: NonNegative = 0.1
+    correlation: NonNegative = 1e-3
+    prototype_ridge: Positive = 0.1
+    feature_weight: NonNegative = 0.0
+    code_weight: NonNegative = 1e4
+    ridge: Positive = 0.01
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 1000
-    max_iter: int = 10
+    max_iter: Count = 10
     random_state: RandomState = None
 
     def _fit_pairs(

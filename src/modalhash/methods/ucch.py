@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -43,7 +43,14 @@ from modalhash.core.linalg import squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, integer, number, optional, per_modality
+from modalhash.core.validation import (
+    Count,
+    NonNegative,
+    Positive,
+    Share,
+    integer,
+    per_modality,
+)
 from modalhash.methods._deep import repeatable
 from modalhash.methods.base import PairedHasher
 
@@ -102,33 +109,20 @@ class UCCH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
-    _parameter_constraints: ClassVar = {
-        "hidden": integer(),
-        "depth": optional(by_modality(integer(0))),
-        "contrast_weight": number(at_most=1),
-        "n_negatives": integer(),
-        "temperature": number(positive=True),
-        "momentum": number(at_most=1),
-        "margin": number(),
-        "shift": number(),
-        "learning_rate": number(positive=True),
-        "batch_size": integer(2),
-        "max_epochs": integer(),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    hidden: int = 1024
-    depth: PerModality[int] | None = None
-    contrast_weight: float = 0.7
-    n_negatives: int = 4096
-    temperature: float = 0.9
-    momentum: float = 0.4
-    margin: float = 0.2
-    shift: float = 0.1
-    learning_rate: float = 1e-4
-    batch_size: int = 256
-    max_epochs: int = 20
+    hidden: Count = 1024
+    depth: PerModality[Annotated[int, integer(0)]] | None = None
+    contrast_weight: Share = 0.7
+    n_negatives: Count = 4096
+    temperature: Positive = 0.9
+    momentum: Share = 0.4
+    margin: NonNegative = 0.2
+    shift: NonNegative = 0.1
+    learning_rate: Positive = 1e-4
+    batch_size: Annotated[int, integer(2)] = 256
+    max_epochs: Count = 20
     random_state: RandomState = None
 
     networks_: dict[str, dict[str, Array]] = field(init=False)

@@ -31,7 +31,7 @@ query parts of both: with γ = 1 labels hardly had an effect.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -43,7 +43,14 @@ from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
+from modalhash.core.validation import (
+    Count,
+    MemoryLimit,
+    NonNegative,
+    Positive,
+    check_memory,
+    per_modality,
+)
 from modalhash.methods.base import CrossModalHasher, Training
 from modalhash.methods.cmfh import cross, factor_residual, projection_residual, square
 
@@ -138,29 +145,18 @@ class UCMH(CrossModalHasher):
     Neurocomputing 418, 2020.
     """
 
-    _parameter_constraints: ClassVar = {
-        "feature_weight": by_modality(number(positive=True)),
-        "coupling": number(positive=True),
-        "graph_weight": number(),
-        "ridge": number(positive=True),
-        "init": choice("random", "pca"),
-        "max_iter": integer(),
-        "tol": number(),
-        "memory_limit": check_memory,
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    feature_weight: PerModality[float] = 0.5
-    coupling: float = 100.0
-    graph_weight: float = 1e4
-    ridge: float = 0.01
+    feature_weight: PerModality[Positive] = 0.5
+    coupling: Positive = 100.0
+    graph_weight: NonNegative = 1e4
+    ridge: Positive = 0.01
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 500
-    init: str = "random"
-    max_iter: int = 100
-    tol: float = 1e-4
-    memory_limit: int | str | None = "2GB"
+    init: Literal["random", "pca"] = "random"
+    max_iter: Count = 100
+    tol: NonNegative = 1e-4
+    memory_limit: MemoryLimit = "2GB"
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:

@@ -29,7 +29,7 @@ the codes. As in their code, Yn is one sweep behind E, and the codes returned ar
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, integer, number, per_modality
+from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairedHasher
 
 START_ROWS = 10_000
@@ -100,31 +100,19 @@ class WASH(PairedHasher):
     IEEE Transactions on Knowledge and Data Engineering 35(6):6475-6488, 2023.
     """
 
-    _parameter_constraints: ClassVar = {
-        "noise": number(),
-        "reconstruction": number(),
-        "prediction": number(),
-        "quantization": number(),
-        "regularization": number(positive=True),
-        "label_weight": number(),
-        "feature_weight": by_modality(number()),
-        "ridge": by_modality(number()),
-        "max_iter": integer(),
-    }
-
     n_bits: int = 64
     _: KW_ONLY
-    noise: float = 5e-3
-    reconstruction: float = 1e-2
-    prediction: float = 0.1
-    quantization: float = 1e-3
-    regularization: float = 1e-4
-    label_weight: float = 0.9
-    feature_weight: PerModality[float] = 0.05
-    ridge: PerModality[float] = 1e-3
+    noise: NonNegative = 5e-3
+    reconstruction: NonNegative = 1e-2
+    prediction: NonNegative = 0.1
+    quantization: NonNegative = 1e-3
+    regularization: Positive = 1e-4
+    label_weight: NonNegative = 0.9
+    feature_weight: PerModality[NonNegative] = 0.05
+    ridge: PerModality[NonNegative] = 1e-3
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 1000
-    max_iter: int = 8
+    max_iter: Count = 8
     random_state: RandomState = None
 
     def _fit_pairs(

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,7 +41,14 @@ from modalhash.core.parallel import parallel_map, submit, worker_threads
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
+from modalhash.core.validation import (
+    Count,
+    Flag,
+    MemoryLimit,
+    NonNegative,
+    check_memory,
+    per_modality,
+)
 from modalhash.methods.amsh.codes import (
     Start,
     View,
@@ -168,41 +175,25 @@ class AMSH(CrossModalHasher):
 
     distributed = True
     shares_lengths = True
-    _parameter_constraints: ClassVar = {
-        "quantization": number(),
-        "intra": number(allow=("auto",)),
-        "inter": number(allow=("auto",)),
-        "margins": choice(True, False, "labels", "bits"),
-        "ridge": by_modality(number()),
-        "init": choice("random", "pca"),
-        "solver": choice("auto", "samples", "patterns"),
-        "accelerated": choice(True, False),
-        "code_iter": integer(),
-        "function_iter": integer(allow=(None,)),
-        "tol": number(),
-        "cross_pairs": choice("unordered", "ordered"),
-        "precision": choice("float32", "float64"),
-        "memory_limit": check_memory,
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    quantization: float = 1.0
-    intra: float | str = "auto"
-    inter: float | str = "auto"
-    margins: bool | str = True
+    quantization: NonNegative = 1.0
+    intra: NonNegative | Literal["auto"] = "auto"
+    inter: NonNegative | Literal["auto"] = "auto"
+    margins: Literal[True, False, "labels", "bits"] = True
     kernel: PerModality[str | None] = "rbf"
     n_anchors: PerModality[int] = 1500
-    ridge: PerModality[float] = 0.01
-    init: str = "random"
-    solver: str = "auto"
-    accelerated: bool = True
-    code_iter: int = 15
-    function_iter: int | None = None
-    tol: float = 0.0
-    cross_pairs: str = "unordered"
-    precision: str = "float32"
-    memory_limit: int | str | None = "2GB"
+    ridge: PerModality[NonNegative] = 0.01
+    init: Literal["random", "pca"] = "random"
+    solver: Literal["auto", "samples", "patterns"] = "auto"
+    accelerated: Flag = True
+    code_iter: Count = 15
+    function_iter: Count | None = None
+    tol: NonNegative = 0.0
+    cross_pairs: Literal["unordered", "ordered"] = "unordered"
+    precision: Literal["float32", "float64"] = "float32"
+    memory_limit: MemoryLimit = "2GB"
     unlabelled: str = "error"
     random_state: RandomState = None
 

@@ -28,7 +28,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -42,11 +42,15 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
 from modalhash.core.validation import (
-    by_modality,
+    Count,
+    Flag,
+    MemoryLimit,
+    NonNegative,
+    Positive,
+    Share,
     check_label_rows,
     check_memory,
     check_sparse,
-    choice,
     integer,
     number,
     per_modality,
@@ -157,55 +161,32 @@ class RLH(CrossModalHasher):
 
     distributed = True
     shares_lengths = True
-    _parameter_constraints: ClassVar = {
-        "cross_weight": number(),
-        "mixed_weight": number(),
-        "label_weight": number(),
-        "graded": number(at_most=1),
-        "steps": integer(),
-        "batch_size": integer(),
-        "learning_rate": number(positive=True),
-        "sharpness": number(1),
-        "posterior_ridge": by_modality(number()),
-        "n_folds": integer(2),
-        "n_posteriors": integer(2),
-        "label_rank": integer(),
-        "functions": choice("average", "margin", "posterior"),
-        "own_steps": integer(0),
-        "margins": choice(True, False),
-        "ridge": by_modality(number()),
-        "function_iter": integer(),
-        "tol": number(),
-        "precision": choice("float32", "float64"),
-        "memory_limit": check_memory,
-        "unlabelled": choice("error", "allow", "posterior"),
-    }
 
     n_bits: int = 64
     _: KW_ONLY
-    cross_weight: float = 1.0
-    mixed_weight: float = 1.0
-    label_weight: float = 1.0
-    graded: float = 0.2
-    steps: int = 600
-    batch_size: int = 128
-    learning_rate: float = 0.02
-    sharpness: float = 4.0
-    posterior_ridge: PerModality[float] = 0.1
-    n_folds: int = 5
-    n_posteriors: int = 20_000
-    label_rank: int = 512
-    functions: str = "average"
-    own_steps: int = 600
-    margins: bool = True
+    cross_weight: NonNegative = 1.0
+    mixed_weight: NonNegative = 1.0
+    label_weight: NonNegative = 1.0
+    graded: Share = 0.2
+    steps: Count = 600
+    batch_size: Count = 128
+    learning_rate: Positive = 0.02
+    sharpness: Annotated[float, number(1)] = 4.0
+    posterior_ridge: PerModality[NonNegative] = 0.1
+    n_folds: Annotated[int, integer(2)] = 5
+    n_posteriors: Annotated[int, integer(2)] = 20_000
+    label_rank: Count = 512
+    functions: Literal["average", "margin", "posterior"] = "average"
+    own_steps: Annotated[int, integer(0)] = 600
+    margins: Flag = True
     kernel: PerModality[str | None] = "auto"
     n_anchors: PerModality[int] = 1500
-    ridge: PerModality[float] = 0.003
-    function_iter: int = 2
-    tol: float = 0.0
-    precision: str = "float32"
-    memory_limit: int | str | None = "2GB"
-    unlabelled: str = "error"
+    ridge: PerModality[NonNegative] = 0.003
+    function_iter: Count = 2
+    tol: NonNegative = 0.0
+    precision: Literal["float32", "float64"] = "float32"
+    memory_limit: MemoryLimit = "2GB"
+    unlabelled: Literal["error", "allow", "posterior"] = "error"
     random_state: RandomState = None
 
     def label_codes(self, Y: Any) -> Codes:
