@@ -340,6 +340,20 @@ def kernel_maps(
     }
 
 
+def pair_features(
+    X: Mapping[str, Matrix],
+    L: Array,
+    kernel: PerModality[str | None],
+    n_anchors: PerModality[int],
+    seed: int,
+    **options: Any,
+) -> tuple[dict[str, FeatureMap], dict[str, Array]]:
+    """Return the fitted maps of :func:`kernel_maps` for pairs with labels L, and their features in float64."""
+    labels, options = dict.fromkeys(X, L), {"dtype": "float64", **options}
+    maps = kernel_maps(X, labels, kernel=kernel, n_anchors=n_anchors, seed=seed, **options)
+    return maps, {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+
+
 def choose_kernel(X: Matrix, Y: sparse.csr_array, seed: int) -> str:
     """Return the candidate whose out-of-fold predictions rank the labels of a sample best."""
     labelled = np.flatnonzero(np.diff(Y.indptr))

@@ -34,7 +34,7 @@ from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, Positive, check_int, choice, integer, number, per_modality
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 Hidden = int | Sequence[int]
 """Units of the hidden layer, or of each of several."""
@@ -97,10 +97,7 @@ class DeepHasher(PairedHasher):
         """Return the projections of scaled input of one modality."""
         return layers(state["layers"], values)
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         torch = require("torch", extra="torch", why=f"Training {type(self).__name__}")
         max_epochs = -(-STEPS * self.batch_size // len(L)) if self.max_epochs is None else self.max_epochs
         patience = max(1, max_epochs // 3) if self.patience is None else self.patience

@@ -86,10 +86,6 @@ class AADAH(DeepHasher):
     ----------
     attended_ : share of attended features per epoch, by modality
     networks_, objective_, n_iter_, image_network_ : as for DCMH; ``"training"`` is the mean loss of the batches
-
-    References
-    ----------
-    X. Zhang, H. Lai, J. Feng. Attention-Aware Deep Adversarial Hashing for Cross-Modal Retrieval. ECCV 2018.
     """
 
     n_bits: int = 64

@@ -29,11 +29,10 @@ training items closest to their learned codes.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -48,7 +47,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 ANCHORS = (500, 1000)
 """Numbers of anchors in the authors' code, for the first modality (image) and the second (text)."""
@@ -87,12 +86,6 @@ class ALECH(PairedHasher):
     Attributes
     ----------
     label_correlations_ : P, (classes, classes)
-
-    References
-    ----------
-    H. Li, C. Zhang, X. Jia, Y. Gao, C. Chen. Adaptive Label Correlation Based Asymmetric Discrete Hashing for
-    Cross-Modal Retrieval. IEEE Transactions on Knowledge and Data Engineering 35(2):1185-1199, 2023.
-    doi:10.1109/TKDE.2021.3102119
     """
 
     n_bits: int = 64
@@ -107,16 +100,11 @@ class ALECH(PairedHasher):
     max_iter: Count = 10
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         alpha, beta, lam, eta = self.similarity, self.quantization, self.code_weight, self.regularization
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, phi = pair_features(X, L, self.kernel, anchors, seed)
         L, G = L.astype(np.float64), unit_rows(L)
         LtL = L.T @ L
         to_P = RidgeFactor(2 * LtL, eta)
@@ -142,8 +130,7 @@ class ALECH(PairedHasher):
             "functions_": functions,
             "maps_": maps,
             "label_correlations_": P,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
 

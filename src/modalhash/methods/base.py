@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn import get_config
@@ -32,6 +32,8 @@ from modalhash.distributed import any_dask, in_memory, lazily, rows_of
 from modalhash.methods import fitted
 
 T = TypeVar("T")
+PairCodes: TypeAlias = tuple[Array, dict[str, Any]]
+"""Codes of pairs, and learned attributes."""
 
 OUTPUTS = ("default", "pandas", "polars")
 SAMPLE_SIZE = 64
@@ -130,7 +132,8 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
 
     A subclass stores its parameters and implements ``_fit``, which returns the learned attributes. New items are
     projected by ``maps_`` and ``functions_``, unless the subclass overrides ``_project`` and ``_width``. This class
-    does validation, packing, blocks, saving and loading.
+    does validation, packing, blocks, saving and loading. The paper of a method is in its row of ``methods.toml``:
+    ``modalhash.methods.info(name).citation``.
 
     Attributes
     ----------
@@ -254,6 +257,8 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
         self.n_features_in_ = {name: int(values.shape[1]) for name, values in data.X.items()}
         if data.Y is not None:
             self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
+        if isinstance(trace := learned.get("objective_"), list):
+            learned = learned | {"objective_": np.array(trace), "n_iter_": len(trace)}
         for name, value in learned.items():
             setattr(self, name, value)
         for name, items in data.X.items():
@@ -399,7 +404,10 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
 
     @abstractmethod
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        """Return the learned attributes by name, which end in an underscore, without changing ``self``."""
+        """Return the learned attributes by name, which end in an underscore, without changing ``self``.
+
+        An ``objective_`` that is a list, a value per iteration, becomes an array, and its length ``n_iter_``.
+        """
 
     def _check_features(self, X: Any) -> dict[str, Matrix]:
         """Return checked features: arrays, or items on workers for dask arrays."""
@@ -452,7 +460,7 @@ def constrained_parameters(cls: type[CrossModalHasher]) -> dict[str, Any]:
         with suppress(NameError):  # types of an outside class that only type checkers import
             hints = inspect.get_annotations(base, eval_str=True)
             found |= {name: hint for name, hint in hints.items() if validation.is_constrained(hint)}
-    names = cls().get_params(deep=False)
+    names = cls._get_param_names()
     return {name: hint for name, hint in found.items() if name in names}
 
 
@@ -476,12 +484,10 @@ class PairedHasher(CrossModalHasher):
     max_modalities: ClassVar[int | None] = 2
 
     @abstractmethod
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         """Return the codes of the pairs (pairs, n_bits), whose bits are 1 where > 0, and the learned attributes.
 
-        Row k of every X and of the boolean labels L is pair k.
+        Row k of every X and of the boolean labels L, which have no columns if none were passed, is pair k.
         """
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
@@ -504,9 +510,9 @@ class PairedHasher(CrossModalHasher):
                 codes[name][alone] = pack_signs(model._project_blocks(name, X[alone]))
         return learned | {"codes_": codes}
 
-    def _shared_labels(self, data: Training, rows: dict[str, Array]) -> Array | None:
+    def _shared_labels(self, data: Training, rows: dict[str, Array]) -> Array:
         if data.Y is None:
-            return None
+            return np.zeros((len(next(iter(rows.values()))), 0), dtype=bool)
         (first, L), *others = ((name, Y[rows[name]]) for name, Y in data.Y.items())
         for name, labels in others:
             if differing := int((labels != L).any(axis=1).sum()):

@@ -28,17 +28,16 @@ drawn orthogonal to the others and to the mean. sgn(0) = −1 in every sweep, no
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 ANCHORS = (500, 1000)
 """Numbers of anchors in the authors' code, for the first modality (image) and the second (text)."""
@@ -80,11 +79,6 @@ class BATCH(PairedHasher):
     >>> model = BATCH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
     >>> model.transform({"text": X["text"][:5]})["text"].shape
     (5, 2)
-
-    References
-    ----------
-    Y. Wang et al. BATCH: A Scalable Asymmetric Discrete Cross-Modal Hashing. IEEE Transactions on
-    Knowledge and Data Engineering, 2020. doi:10.1109/TKDE.2020.2974825
     """
 
     n_bits: int = 64
@@ -98,17 +92,12 @@ class BATCH(PairedHasher):
     max_iter: Count = 6
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         weights = [*per_modality(self.feature_weight, X, "feature_weight").values(), self.label_weight]
         omega, ridge = self.quantization, per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, phi = pair_features(X, L, self.kernel, anchors, seed)
         targets, G = [*phi.values(), L.astype(np.float64)], unit_rows(L)
         constant = n_bits**2 * squared(G.T @ G) + sum(eta * squared(F) for eta, F in zip(weights, targets, strict=True))
         report("features", 1, 1)
@@ -126,7 +115,7 @@ class BATCH(PairedHasher):
             report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: np.ascontiguousarray(ridge_regression(F, B, ridge[name])) for name, F in phi.items()}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
 
 def update_U(V: Array, targets: list[Array]) -> list[Array]:

@@ -20,7 +20,7 @@ wide instead of square, and the bits are signs in a tight frame.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import Count, NonNegative
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 from modalhash.methods.itq import learn_rotation
 
 
@@ -53,11 +53,6 @@ class CCAITQ(PairedHasher):
     Attributes
     ----------
     correlations_ : canonical correlations of the directions used
-
-    References
-    ----------
-    Y. Gong, S. Lazebnik, A. Gordo, F. Perronnin. Iterative Quantization: A Procrustean Approach to Learning
-    Binary Codes for Large-Scale Image Retrieval. IEEE TPAMI 35(12), 2013.
     """
 
     supervised: ClassVar[bool] = False
@@ -69,9 +64,7 @@ class CCAITQ(PairedHasher):
     max_iter: Count = 50
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         rng = np.random.default_rng(root_seed(self.random_state))
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
         F = [maps[name].fit_blocks(X[name]).whole() for name in X]
@@ -87,6 +80,5 @@ class CCAITQ(PairedHasher):
             "maps_": maps,
             "functions_": {name: directions @ R for name, directions in zip(X, W, strict=True)},
             "correlations_": correlations,
-            "objective_": trace,
-            "n_iter_": len(trace),
+            "objective_": trace.tolist(),
         }

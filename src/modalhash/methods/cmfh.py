@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -47,7 +47,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import Count, NonNegative, Positive, Share
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 SPARSE_BELOW = 0.1
 """Fraction of nonzero values above which CSR features are faster as dense blocks."""
@@ -210,10 +210,6 @@ class CMFH(PairedHasher):
     ----------
     objective_ : the objective in unsquared norms, which the authors watch, one value per sweep
     projections_ : P, by modality
-
-    References
-    ----------
-    G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR 2014.
     """
 
     supervised: ClassVar[bool] = False
@@ -231,9 +227,7 @@ class CMFH(PairedHasher):
 
     projections_: dict[str, Array] = field(init=False)
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         sweeps = SWEEPS[self.variant] if self.max_iter is None else self.max_iter
         tol = self.tol if self.variant == "v1" else 0.0
         V, P = self._start(X, n_bits)
@@ -263,8 +257,7 @@ class CMFH(PairedHasher):
         return V, {  # sgn(V − v̄) in the paper; v̄ = 0 as the features are centred
             "maps_": maps,
             "projections_": {name: space.leave(P[t]) for name, space, t in zip(X, spaces, parts, strict=True)},
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _project(self, name: str, X: Matrix) -> Array:

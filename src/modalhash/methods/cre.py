@@ -25,7 +25,7 @@ symbol             here                      is
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 
 @dataclass(eq=False, repr=False)
@@ -66,11 +66,6 @@ class CRE(PairedHasher):
     Attributes
     ----------
     objective_ : the objective after every sweep, less the constant :math:`\sum_t a_tr^2\lVert F_tF_t^T\rVert^2`
-
-    References
-    ----------
-    M. Hu, Y. Yang, F. Shen, N. Xie, R. Hong, H. T. Shen. Collective Reconstructive Embeddings for
-    Cross-Modal Hashing. IEEE Transactions on Image Processing 28(6), 2019.
     """
 
     supervised: ClassVar[bool] = False
@@ -87,9 +82,7 @@ class CRE(PairedHasher):
     max_iter: Count = 20
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         weights = per_modality(self.weight, X, "weight")
         omega, rho, xi = self.quantization, self.fit_weight, self.ridge
         seed = root_seed(self.random_state)
@@ -125,7 +118,7 @@ class CRE(PairedHasher):
             P = functions.P
         # contiguous, as a loaded model has it: the same projections to the last bit
         P = {name: np.ascontiguousarray(values) for name, values in P.items()}
-        return B, {"maps_": maps, "functions_": P, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"maps_": maps, "functions_": P, "objective_": trace}
 
     def _function_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, FeatureMap]:
         anchors = per_modality(self.n_anchors, X, "n_anchors")

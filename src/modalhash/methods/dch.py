@@ -37,7 +37,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 INITIAL = 1
 """Random stream of the initial codes."""
@@ -71,11 +71,6 @@ class DCH(PairedHasher):
     Attributes
     ----------
     classifier_ : W
-
-    References
-    ----------
-    X. Xu, F. Shen, Y. Yang, H. T. Shen, X. Li. Learning Discriminative Binary Codes for Large-scale
-    Cross-modal Retrieval. IEEE Transactions on Image Processing 26(5):2494-2507, 2017.
     """
 
     n_bits: int = 64
@@ -91,17 +86,14 @@ class DCH(PairedHasher):
     max_passes: Count = 10
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         nu, lg, lf = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge, self.ridge
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
         options["paper"] = {"bandwidth": float(self.bandwidth) ** 2, "rows": "centred unit"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         maps = {name: Linear(dtype="float64") if isinstance(found, Linear) else found for name, found in maps.items()}
-        phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
+        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         factors = {name: RidgeFactor(values.T @ values, lf) for name, values in phi.items()}  # independent of B
         Y = L.astype(np.float64)
 
@@ -121,8 +113,7 @@ class DCH(PairedHasher):
             "functions_": P,
             "maps_": maps,
             "classifier_": W,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _codes(self, Y: Array, W: Array, fitted: dict[str, Array], nu: dict[str, float]) -> Array:

@@ -121,10 +121,6 @@ class DCMH(LikelihoodHasher):
         ``"validation"``, that of held-out pairs; ``"map"``, the mAP of held-out items searched with each other
     n_iter_ : the epoch whose weights were kept
     image_network_ : the trained copy, if one was given
-
-    References
-    ----------
-    Q.-Y. Jiang, W.-J. Li. Deep Cross-Modal Hashing. CVPR 2017.
     """
 
     n_bits: int = 64

@@ -80,11 +80,6 @@ class EDMH(CrossModalHasher):
     max_iter : sweeps
     memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    References
-    ----------
-    Y. Chen, H. Zhang, Z. Tian, J. Wang, D. Zhang, X. Li. Enhanced Discrete Multi-Modal Hashing: More Constraints
-    Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3):1177-1190, 2022.
     """
 
     n_bits: int = 64
@@ -133,8 +128,7 @@ class EDMH(CrossModalHasher):
             "codes_": {name: view.codes(b) for name, view, b in zip(names, views, B, strict=True)},
             "functions_": {name: view.regress(b) for name, view, b in zip(names, views, B, strict=True)},
             "maps_": maps,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
 

@@ -47,7 +47,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -75,7 +74,7 @@ from modalhash.core.validation import (
     per_modality,
 )
 from modalhash.methods.amsh.codes import label_patterns
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 TOLERANCE = 1e-3
 MAX_ROUNDS = 100
@@ -161,11 +160,6 @@ class FCMH(PairedHasher):
     ----------
     objective_ : the objective without the part in ‖v‖² of its class term, one value per sweep
     n_groups_ : groups after merging
-
-    References
-    ----------
-    Y. Wang, Z.-D. Chen, X. Luo, R. Li, X.-S. Xu. Fast Cross-Modal Hashing With Global and Local Similarity Embedding.
-    IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886
     """
 
     n_bits: int = 64
@@ -181,10 +175,7 @@ class FCMH(PairedHasher):
     max_iter: Count = 5
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         alpha, beta = (self.global_weight, self.local_weight), (self.global_classes, self.local_classes)
         ridge = per_modality(self.ridge, X, "ridge")
         n_groups = min(L.shape[1], MAX_GROUPS) if self.n_groups is None else self.n_groups
@@ -223,8 +214,7 @@ class FCMH(PairedHasher):
         return codes, {
             "functions_": functions,
             "maps_": maps,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
             "n_groups_": len(parts),
         }
 

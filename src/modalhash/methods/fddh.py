@@ -29,17 +29,16 @@ increases.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 
 @dataclass(eq=False, repr=False)
@@ -70,11 +69,6 @@ class FDDH(PairedHasher):
     Attributes
     ----------
     objective_ : one value per sweep; if the last value is an increase, the codes are those of the sweep before
-
-    References
-    ----------
-    X. Liu, X. Wang, Y.-M. Cheung. FDDH: Fast Discriminative Discrete Hashing for Large-Scale Cross-Modal Retrieval.
-    IEEE Transactions on Neural Networks and Learning Systems, 2021. arXiv:2105.07128
     """
 
     n_bits: int = 64
@@ -88,16 +82,11 @@ class FDDH(PairedHasher):
     tol: NonNegative = 1e-4
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         mu, gamma = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge
         ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
-        options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        K = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, K = pair_features(X, L, self.kernel, self.n_anchors, seed, centred=False)
         constant = sum(mu[name] * squared(values) for name, values in K.items())
         report("features", 1, 1)
 
@@ -119,7 +108,7 @@ class FDDH(PairedHasher):
                 B = before if trace[-1] > trace[-2] else B
                 break
         functions = {name: ridge_regression(values, B, ridge[name]) for name, values in K.items()}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
 
 def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Array:

@@ -146,11 +146,6 @@ class FMH(CrossModalHasher):
     max_iter : sweeps
     memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    References
-    ----------
-    L. Zhu, X. Lu, Z. Cheng, J. Li, H. Zhang. Flexible Multi-modal Hashing for Scalable Multimedia Retrieval. ACM
-    Transactions on Intelligent Systems and Technology 11(2), 2020.
     """
 
     n_bits: int = 64
@@ -195,8 +190,7 @@ class FMH(CrossModalHasher):
             "codes_": {name: view.codes(b) for name, view, b in named},
             "functions_": {name: view.regress(b) for name, view, b in named},
             "maps_": maps,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def transform_together(self, X: Mapping[str, Any]) -> Codes:

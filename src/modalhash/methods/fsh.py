@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -42,7 +42,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import Count, NonNegative
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 TAU = 0.5
 """τ of the η-step, whose exponent is 1/(1 − τ) = 2."""
@@ -78,11 +78,6 @@ class FSH(PairedHasher):
     Attributes
     ----------
     fusion_weight_ : the last η
-
-    References
-    ----------
-    H. Liu, R. Ji, Y. Wu, F. Huang, B. Zhang. Cross-Modality Binary Code Learning via Fusion Similarity
-    Hashing. CVPR, 2017.
     """
 
     supervised: ClassVar[bool] = False
@@ -99,9 +94,7 @@ class FSH(PairedHasher):
     max_iter: Count = 100
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         lam, seed = self.fit_weight, root_seed(self.random_state)
         keys = np.add.reduce([row_keys(values, seed) for values in X.values()])
         rng = stream(seed, keys)
@@ -132,8 +125,7 @@ class FSH(PairedHasher):
             # contiguous, as a loaded model has them: the same projections to the last bit
             "functions_": {name: np.ascontiguousarray(values) for name, values in W.items()},
             "fusion_weight_": eta,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _anchors(self, F: dict[str, Array], order: Array, rng: np.random.Generator) -> list[Array]:

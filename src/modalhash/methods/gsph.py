@@ -98,14 +98,6 @@ class GSPH(LogisticHasher):
     ----------
     objective_ : ``{"codes": trace of the root of step 1's objective, "functions": {modality: trace of step 2}}``
     n_iter_ : iterations, with the keys of ``objective_``
-
-    References
-    ----------
-    D. Mandal, K. N. Chaudhury, S. Biswas. Generalized Semantic Preserving Hashing for n-Label Cross-Modal
-    Retrieval. CVPR 2017.
-
-    D. Mandal, K. N. Chaudhury, S. Biswas. Generalized Semantic Preserving Hashing for Cross-Modal Retrieval.
-    IEEE Transactions on Image Processing 28(1), 2019.
     """
 
     n_bits: int = 64

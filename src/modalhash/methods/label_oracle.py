@@ -105,8 +105,7 @@ class LabelOracle(CrossModalHasher):
         return {
             "codes_": codes,
             "class_codes_": C,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
             "maps_": maps,
             "functions_": functions,
         }

@@ -56,11 +56,6 @@ class PRDH(LikelihoodHasher):
     decorrelation : λ ≥ 0; the paper's value is not known
     quantization, balance, balance_weight, batch_size, max_epochs, optimizer, learning_rate : as for DCMH
     validation, patience, image_network, device, random_state : as for DCMH, like the learned attributes
-
-    References
-    ----------
-    E. Yang, C. Deng, W. Liu, X. Liu, D. Tao, X. Gao. Pairwise Relationship Guided Deep Hashing for Cross-Modal
-    Retrieval. AAAI 2017.
     """
 
     n_bits: int = 64

@@ -90,11 +90,6 @@ class RUCMH(CrossModalHasher):
     n_neighbors : nearest references whose mean is the reconstruction
     max_iter : iterations
     random_state : int, Generator or None
-
-    References
-    ----------
-    M. Cheng, L. Jing, M. K. Ng. Robust Unsupervised Cross-modal Hashing for Multimedia Retrieval. ACM Transactions
-    on Information Systems 38(3), 2020.
     """
 
     supervised: ClassVar[bool] = False
@@ -132,8 +127,7 @@ class RUCMH(CrossModalHasher):
             "codes_": {name: pack_signs(view.B) for name, view in views.items()},
             "maps_": maps,
             "functions_": {name: np.ascontiguousarray(view.W * view.scale) for name, view in views.items()},
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:

@@ -241,7 +241,7 @@ class PartialHasher(CrossModalHasher):
 
     def _iterate(
         self, step: Callable[[], float], report: Reporter, *, max_iter: int, tol: float, relative: bool
-    ) -> Array:
+    ) -> list[float]:
         """Call ``step`` until its value falls by less than ``tol``, at least four times; return the trace."""
         trace: list[float] = []
         for t in range(1, max_iter + 1):
@@ -250,7 +250,7 @@ class PartialHasher(CrossModalHasher):
             scale = abs(trace[-1]) if relative else 1.0
             if tol and t > 3 and trace[-2] - trace[-1] < tol * scale:
                 break
-        return np.array(trace)
+        return trace
 
     def _learned(
         self,
@@ -258,7 +258,7 @@ class PartialHasher(CrossModalHasher):
         layout: PartialLayout,
         state: PartialState,
         theta: float,
-        trace: Array,
+        trace: list[float],
         ridge: float = 0.0,
     ) -> dict[str, Any]:
         P, Q = {}, {}
@@ -271,7 +271,6 @@ class PartialHasher(CrossModalHasher):
             "projections_": P,
             "feedback_": Q,
             "objective_": trace,
-            "n_iter_": len(trace),
         }
 
 
@@ -452,11 +451,6 @@ class SAPMH(PartialHasher):
     ----------
     objective_ : the objective ("authors": the value that their code watches), one value per step
     projections_, feedback_ : P and Q of the encoder sgn(φP + bQ), by modality
-
-    References
-    ----------
-    C. Zheng, L. Zhu, Z. Cheng, J. Li, A.-A. Liu. Adaptive Partial Multi-View Hashing for Efficient Social Image
-    Retrieval. IEEE Transactions on Multimedia, 2021.
     """
 
     n_bits: int = 64

@@ -86,10 +86,6 @@ class SCM(CrossModalHasher):
     objective_ : the objective after every bit
     n_directions_ : bits learned from labels. They are followed by canonical correlations of the pairs (without pairs:
         orthogonal directions) and then by constant bits
-
-    References
-    ----------
-    D. Zhang, W.-J. Li. Large-Scale Supervised Multimodal Hashing with Semantic Correlation Maximization. AAAI, 2014.
     """
 
     max_modalities: ClassVar[int | None] = 2

@@ -30,17 +30,17 @@ omits them). Where the best R is not unique, the one nearest to the previous R i
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 INITIAL = 1
 """Random stream of the initial V and R."""
@@ -78,14 +78,6 @@ class SCRATCH(PairedHasher):
     ----------
     objective_ : the objective after every sweep; in the two-step variant without the terms of W
     functions_ : hash functions (m, r), the rotation included, by modality
-
-    References
-    ----------
-    C.-X. Li, Z.-D. Chen, P.-F. Zhang, X. Luo, L. Nie, W. Zhang, X.-S. Xu. SCRATCH: A Scalable Discrete Matrix
-    Factorization Hashing for Cross-Modal Retrieval. ACM Multimedia, 2018.
-
-    Z.-D. Chen, C.-X. Li, X. Luo, L. Nie, W. Zhang, X.-S. Xu. SCRATCH: A Scalable Discrete Matrix Factorization
-    Hashing Framework for Cross-Modal Retrieval. IEEE TCSVT 30(7):2262-2275, 2020.
     """
 
     n_bits: int = 64
@@ -100,18 +92,13 @@ class SCRATCH(PairedHasher):
     max_iter: Count = 20
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         features = per_modality(self.reconstruction, X, "reconstruction")
         weights = SCRATCHWeights(features, self.label_weight, self.regression, self.ridge)
         one_step = self.variant == "one-step"
         seed = root_seed(self.random_state)
         # the authors also centre the raw features, which changes no distance
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
+        maps, phi = pair_features(X, L, self.kernel, self.n_anchors, seed)
         hashers = {name: Regression(values, weights.regression, weights.ridge) for name, values in phi.items()}
         L = L.astype(np.float64)
 
@@ -132,7 +119,7 @@ class SCRATCH(PairedHasher):
             report("sweeps", step + 1, self.max_iter, trace[-1])
         # as in the authors' code, B is not updated after the last V and R
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
 
 @dataclass(frozen=True)

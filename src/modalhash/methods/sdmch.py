@@ -36,19 +36,19 @@ increases the objective.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.blocks import row_slices
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 from modalhash.methods.fitted import BLOCK_VALUES
 from modalhash.methods.smfh import conjugate_gradients
 
@@ -85,11 +85,6 @@ class SDMCH(PairedHasher):
     init : "pca" or "random" codes to start from
     max_iter : most rounds
     random_state : int, Generator or None
-
-    References
-    ----------
-    X. Luo, X.-Y. Yin, L. Nie, X. Song, Y. Wang, X.-S. Xu. SDMCH: Supervised Discrete Manifold-Embedded Cross-Modal
-    Hashing. IJCAI, 2018.
     """
 
     n_bits: int = 64
@@ -107,18 +102,13 @@ class SDMCH(PairedHasher):
     max_iter: Count = 15
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         lam = per_modality(self.manifold, X, "manifold")
         mu = per_modality(self.function_weight, X, "function_weight")
         alpha, beta, nu, xi = self.quantization, self.label_weight, self.label_ridge, self.ridge
         k = min(self.n_neighbors, len(L) - 1)
         seed = root_seed(self.random_state)
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, phi = pair_features(X, L, self.kernel, self.n_anchors, seed)
         factors = {name: RidgeFactor(features.T @ features, xi) for name, features in phi.items()}
         report("features", 1, 1)
         A = alpha * sparse.eye_array(len(L), format="csr")
@@ -144,7 +134,7 @@ class SDMCH(PairedHasher):
             if np.array_equal(B, before):
                 break  # G, F and W are functions of B: a fixed point
         functions = {name: factors[name].solve(phi[name].T @ B) for name in X}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
     def _start(self, phi: dict[str, Array], n_bits: int, rng: np.random.Generator) -> Array:
         start = rng.standard_normal((len(next(iter(phi.values()))), n_bits))

@@ -83,7 +83,7 @@ from modalhash.core.validation import (
     choice,
 )
 from modalhash.methods.amsh.codes import label_patterns
-from modalhash.methods.base import CrossModalHasher, PairedHasher
+from modalhash.methods.base import CrossModalHasher, PairCodes, PairedHasher
 from modalhash.methods.fitted import BLOCK_VALUES
 
 
@@ -258,13 +258,6 @@ class SePH(LogisticHasher, PairedHasher):
     ----------
     objective_ : ``{"codes": trace of step 1, start included, "functions": {modality: trace of step 2}}``
     n_iter_ : iterations, with the keys of ``objective_``
-
-    References
-    ----------
-    Z. Lin, G. Ding, M. Hu, J. Wang. Semantics-Preserving Hashing for Cross-View Retrieval. CVPR 2015.
-
-    Z. Lin, G. Ding, J. Han, J. Wang. Cross-View Retrieval via Probability-Based Semantics-Preserving Hashing. IEEE
-    Transactions on Cybernetics 47(12), 2017.
     """
 
     n_bits: int = 64
@@ -283,10 +276,7 @@ class SePH(LogisticHasher, PairedHasher):
     memory_limit: int | str | None = "2GB"
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         seed = root_seed(self.random_state)
         chosen = self._chosen(X, n_bits, seed)
         part = {name: values[chosen] for name, values in X.items()}

@@ -69,7 +69,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import Count, NonNegative, Positive
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 from modalhash.methods.cmfh import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 
 
@@ -409,12 +409,6 @@ class SMFH(PairedHasher):
     objective_ : one value per sweep: the objective above for "tang", its unsquared norms for "liu"
     projections_ : P, by modality
     thresholds_ : mean of the latent rows
-
-    References
-    ----------
-    J. Tang, K. Wang, L. Shao. Supervised Matrix Factorization Hashing for Cross-Modal Retrieval. IEEE
-    Transactions on Image Processing 25(7), 2016.
-    H. Liu, R. Ji, Y. Wu, G. Hua. Supervised Matrix Factorization for Cross-Modality Hashing. IJCAI 2016.
     """
 
     n_bits: int = 64
@@ -436,10 +430,7 @@ class SMFH(PairedHasher):
     projections_: dict[str, Array] = field(init=False)
     thresholds_: Array = field(init=False)
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         if self.balance >= 1:
             raise ValueError(f"balance is {self.balance}; expected a number between 0 and 1 (exclusive)")
         max_iter = int(self._value("max_iter"))
@@ -455,8 +446,7 @@ class SMFH(PairedHasher):
             "maps_": maps,
             "projections_": dict(zip(X, P, strict=True)),
             "thresholds_": thresholds,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _project(self, name: str, X: Matrix) -> Array:

@@ -30,17 +30,16 @@ bits an image query's mean bit is about ±.32 after 5 sweeps and ±.82 after 50,
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 WEIGHTS, RIDGES = (0.1, 1e-5), (0.01, 0.1)
 """μ and (α, β) of the authors' code for the first modality (image) and the second (text)."""
@@ -70,11 +69,6 @@ class SRLCH(PairedHasher):
     n_anchors : most anchors of the kernel; or a dict by modality. The authors take 5000 on NUS-WIDE
     max_iter : most sweeps. The authors' demo has 10; by data set they recommend 5 (Wiki) to 50 (MIRFlickr)
     random_state : int, Generator or None
-
-    References
-    ----------
-    L. Liu et al. Index and Retrieve Multimedia Data: Cross-Modal Hashing by Learning Subspace Relation.
-    DASFAA 2018, LNCS 10828. doi:10.1007/978-3-319-91458-9_37
     """
 
     n_bits: int = 64
@@ -88,17 +82,12 @@ class SRLCH(PairedHasher):
     max_iter: Count = 10
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         mu = by_position(self.feature_weight, X, "feature_weight", WEIGHTS)
         alpha = by_position(self.feature_ridge, X, "feature_ridge", RIDGES)
         lam, seed = self.label_ridge, root_seed(self.random_state)
-        options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"bandwidth": float(self.sigma) ** 2, "rows": "centred unit"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        paper = {"bandwidth": float(self.sigma) ** 2, "rows": "centred unit"}
+        maps, phi = pair_features(X, L, self.kernel, self.n_anchors, seed, centred=False, bias=True, paper=paper)
         Y = L.astype(np.float64)
         to_P = {name: RidgeFactor(F.T @ F, alpha[name]) for name, F in phi.items()}  # H_v, H_t
         to_W = RidgeFactor(Y.T @ Y, lam)  # H_y
@@ -117,7 +106,7 @@ class SRLCH(PairedHasher):
             if np.array_equal(B, before):
                 break
         functions = {name: np.ascontiguousarray(values) for name, values in P.items()}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
 
 def update_B(fits: list[tuple[float, Array]]) -> Array:

@@ -32,11 +32,10 @@ FCMH, the V-step omits the part of the class term in ‖vᵢ‖²; no step incre
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -52,7 +51,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 from modalhash.methods.fcmh import column_cosines
 
 
@@ -90,11 +89,6 @@ class TECH(PairedHasher):
     Attributes
     ----------
     objective_ : the objective of step 1 after every sweep, less Σ C_kj ‖L_ik v_i‖², which the V-step omits
-
-    References
-    ----------
-    Z.-D. Chen, X. Luo, Y. Wang, L. Nie, H.-Q. Li, X.-S. Xu. A Two-Step Cross-Modal Hashing by Exploiting Label
-    Correlations and Preserving Similarity in Both Steps. ACM Multimedia, 2019. doi:10.1145/3343031.3350862
     """
 
     n_bits: int = 64
@@ -110,14 +104,9 @@ class TECH(PairedHasher):
     max_iter: Count = 10
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         seed = root_seed(self.random_state)
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, phi = pair_features(X, L, self.kernel, self.n_anchors, seed)
         report("features", 1, 1)
 
         problem = TECHCodes(
@@ -141,7 +130,7 @@ class TECH(PairedHasher):
             report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: hash_functions(F, B, problem.G, self.code_weight, self.ridge) for name, F in phi.items()}
-        return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
+        return B, {"functions_": functions, "maps_": maps, "objective_": trace}
 
 
 class TECHCodes:

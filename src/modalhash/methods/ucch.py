@@ -52,7 +52,7 @@ from modalhash.core.validation import (
     per_modality,
 )
 from modalhash.methods._deep import repeatable
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 DEPTHS = (2, 1)
 """Numbers of hidden layers of the authors' networks, for the first modality (image) and the second (text)."""
@@ -101,11 +101,6 @@ class UCCH(PairedHasher):
     ----------
     objective_ : mean loss of every epoch. It may increase after the first, when the memory comes into use
     networks_ : weights ``W1``, ``b1``, … by modality
-
-    References
-    ----------
-    P. Hu, H. Zhu, J. Lin, D. Peng, Y.-P. Zhao, X. Peng. Unsupervised Contrastive Cross-Modal Hashing. IEEE
-    Transactions on Pattern Analysis and Machine Intelligence 45(3):3877-3889, 2023. doi:10.1109/TPAMI.2022.3177356
     """
 
     supervised: ClassVar[bool] = False
@@ -127,9 +122,7 @@ class UCCH(PairedHasher):
 
     networks_: dict[str, dict[str, Array]] = field(init=False)
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         loss = Loss(
             alpha=float(self.contrast_weight),
             tau=float(self.temperature * np.sqrt(n_bits)),
@@ -176,8 +169,7 @@ class UCCH(PairedHasher):
         learned = {
             "maps_": maps,
             "networks_": {name: plain(layers, scales[name]) for name, layers in networks.items()},
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
         model = clone(self)
         vars(model).update(learned)

@@ -138,11 +138,6 @@ class UCMH(CrossModalHasher):
     Attributes
     ----------
     codes_ : signs of V less its mean, by modality
-
-    References
-    ----------
-    J. Gao, W. Zhang, F. Zhong, Z. Chen. UCMH: Unpaired cross-modal hashing with matrix factorization.
-    Neurocomputing 418, 2020.
     """
 
     n_bits: int = 64
@@ -191,8 +186,7 @@ class UCMH(CrossModalHasher):
             "codes_": {name: pack_signs(view.V - view.V.mean(axis=0)) for name, view in views.items()},
             "functions_": {name: view.W for name, view in views.items()},
             "maps_": maps,
-            "objective_": np.array(trace),
-            "n_iter_": len(trace),
+            "objective_": trace,
         }
 
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:

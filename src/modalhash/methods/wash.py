@@ -29,11 +29,10 @@ the codes. As in their code, Yn is one sweep behind E, and the codes returned ar
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
-from modalhash.core.features import kernel_maps
+from modalhash.core.features import pair_features
 from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -47,7 +46,7 @@ from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
-from modalhash.methods.base import PairedHasher
+from modalhash.methods.base import PairCodes, PairedHasher
 
 START_ROWS = 10_000
 """Most pairs from which the principal directions for the start of V are computed."""
@@ -93,11 +92,6 @@ class WASH(PairedHasher):
         (E there), which ranks labels, the likeliest mistakes last, but is not a probability
     objective_ : the objective, one value per sweep. It need not fall, because D changes with E
     residual_ : ‖Y − GS − E‖ / ‖Y‖, the violation of the constraint, one value per sweep
-
-    References
-    ----------
-    C. Zhang, H. Li, Y. Gao, C. Chen. Weakly-Supervised Enhanced Semantic-Aware Hashing for Cross-Modal Retrieval.
-    IEEE Transactions on Knowledge and Data Engineering 35(6):6475-6488, 2023.
     """
 
     n_bits: int = 64
@@ -115,19 +109,14 @@ class WASH(PairedHasher):
     max_iter: Count = 8
     random_state: RandomState = None
 
-    def _fit_pairs(
-        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
-    ) -> tuple[Array, dict[str, Any]]:
-        assert L is not None  # base checked
+    def _fit_pairs(self, X: dict[str, Matrix], L: Array, n_bits: int, report: Reporter) -> PairCodes:
         beta, mu, lam = self.noise, self.prediction, self.regularization
         omega = self.quantization  # φ in the paper; phi are the features
         etas = [self.label_weight, *per_modality(self.feature_weight, X, "feature_weight").values()]
         weights = [self.reconstruction * eta for eta in etas]  # γη of the label factors, then of every modality
         ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
-        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
-        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        maps, phi = pair_features(X, L, self.kernel, self.n_anchors, seed)
         features = list(phi.values())
         grams = [K.T @ K for K in features]
         to_P = [RidgeFactor(mu * gram, lam) for gram in grams]
@@ -166,9 +155,8 @@ class WASH(PairedHasher):
             "functions_": {name: ridge_regression(K, B, ridge[name]) for name, K in phi.items()},
             "maps_": maps,
             "noise_": doubts(L, E),
-            "objective_": np.array(trace),
+            "objective_": trace,
             "residual_": np.array(residual),
-            "n_iter_": len(trace),
         }
 
 

@@ -166,11 +166,6 @@ class AMSH(CrossModalHasher):
     >>> model = AMSH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
     >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
     ((200, 2), (5, 2))
-
-    References
-    ----------
-    K. Luo, C. Zhang, H. Li, X. Jia, C. Chen. Adaptive Marginalized Semantic Hashing for Unpaired
-    Cross-Modal Retrieval. IEEE Transactions on Multimedia, 2023.
     """
 
     distributed = True
