@@ -27,16 +27,16 @@ def rng():
 @pytest.fixture
 def few_steps(monkeypatch):
     """Let RLH take few gradient steps, for tests in which the quality of codes does not matter."""
-    from modalhash.methods.rlh import estimator
+    from modalhash.methods import rlh
 
-    def learn_codes(problem, n_bits, schedule, *rest, learn=estimator.learn_codes):
+    def learn_codes(problem, n_bits, schedule, *rest, learn=rlh.learn_codes):
         return learn(problem, n_bits, replace(schedule, steps=20), *rest)
 
-    def learn_own_codes(problem, model, steps, *rest, learn=estimator.learn_own_codes):
+    def learn_own_codes(problem, model, steps, *rest, learn=rlh.learn_own_codes):
         return learn(problem, model, min(steps, 20), *rest)
 
-    monkeypatch.setattr(estimator, "learn_codes", learn_codes)
-    monkeypatch.setattr(estimator, "learn_own_codes", learn_own_codes)
+    monkeypatch.setattr(rlh, "learn_codes", learn_codes)
+    monkeypatch.setattr(rlh, "learn_own_codes", learn_own_codes)
 
 
 SLOW = 2.0

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from modalhash import AMSH, RLH
 from modalhash.methods.amsh.functions import learn_functions
-from modalhash.methods.rlh import estimator as rlh
+from modalhash.methods import rlh
 from record import RESULTS, write
 from rlh_choices import DATA, DATABASES, fitted, folds, measure
 
