@@ -26,8 +26,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from modalhash import AMSH, RLH
-from modalhash.methods.amsh.functions import learn_functions
 from modalhash.methods import rlh
+from modalhash.methods.amsh.functions import learn_functions
 from record import RESULTS, write
 from rlh_choices import DATA, DATABASES, fitted, folds, measure
 
