@@ -32,14 +32,14 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "serve": {"core", "data", "engine", "store"},
 }
 TOPMOST = "cli"  # knows every room, and no room knows it
-ENGINE_FLOORS = ["items", "search", "storage reports", "training bulk"]  # sub-packages of engine, from the ground up
+ENGINE_FLOORS = ["items", "search", "storage", "training"]  # sub-packages of engine, from the ground up
 ENGINE_GROUND = "settings"  # a module of engine below all of them
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
     "cli": [
         "common",
         "options",
-        "datasets experiment items maintenance methods search serve",
-        "check demo evaluate train",
+        "experiment items listings maintenance search serve",
+        "demo evaluate train",
     ],
     "core": [
         "archives files imports parallel progress typing",
@@ -71,13 +71,13 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "items.item items.urls search.refinement search.reliability settings storage.audit storage.feature_cache",
+        "items.item items.urls search.refinement search.reliability settings storage.audit",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words search.text_match",
-        "bulk.inputs search.confidence training.label_check",
-        "bulk.task reports.expected_quality search.hits storage.folder training.corpus",
-        "bulk.driver reports.page search.near_duplicates storage.index_snapshot storage.ingest storage.location",
-        "storage.backup storage.folder_sync storage.relabel storage.verify training.learn",
+        "items.bulk_inputs search.confidence training.corpus",
+        "search.hits storage.folder training.expected_quality",
+        "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest training.learn",
+        "storage.backup storage.folder_sync storage.relabel storage.verify",
         "training.check training.train",
         "engine",
     ],
@@ -229,7 +229,7 @@ def test_no_cycles():
 SAME_MODULES = {
     "codes": "packed in core, learned in amsh and rlh",
     **dict.fromkeys(("schema", "store", "words"), "of sqlite and postgres"),
-    **dict.fromkeys(("check", "train"), "of the engine, and the command"),
+    "train": "of the engine, and the command",
 }
 SAME_CLASSES = {"Hit", "Item", "Query"}  # of the engine, and their counterparts in the HTTP API
 

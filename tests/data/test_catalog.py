@@ -13,7 +13,7 @@ from data_files import parts
 from scipy.io import savemat
 from typer.testing import CliRunner
 
-from modalhash.cli.datasets import app
+from modalhash.cli.listings import app
 from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.data import (
     NAMED,

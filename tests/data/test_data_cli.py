@@ -11,7 +11,7 @@ from data_files import parts
 from scipy.io import savemat
 from typer.testing import CliRunner
 
-from modalhash.cli.datasets import app
+from modalhash.cli.listings import app
 from modalhash.data import NAMED
 from shared_data import shared_data
 

@@ -23,8 +23,7 @@ from modalhash.data import generate
 from modalhash.encoders import ImageEncoder
 from modalhash.engine import backup_engine
 from modalhash.engine.items.item import HOME
-from modalhash.engine.storage.feature_cache import FILE as FEATURES
-from modalhash.engine.storage.folder import read_config, write_config
+from modalhash.engine.storage.folder import FEATURES, read_config, write_config
 from modalhash.store import Record
 
 SEARCHES: tuple[dict[str, Any], ...] = (

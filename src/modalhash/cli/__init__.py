@@ -8,14 +8,12 @@ import typer
 
 from modalhash import __version__
 from modalhash.cli import (
-    check,
-    datasets,
     demo,
     evaluate,
     experiment,
     items,
+    listings,
     maintenance,
-    methods,
     search,
     serve,
     train,
@@ -54,7 +52,7 @@ def root(
 
 ENGINE = "A search engine of your own"
 app.command()(demo.demo)
-app.command(rich_help_panel=ENGINE)(check.check)
+app.command(rich_help_panel=ENGINE)(train.check)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(items.add)
 app.command(rich_help_panel=ENGINE)(maintenance.sync)
@@ -71,8 +69,8 @@ app.command(rich_help_panel=ENGINE, cls=maintenance.InfoCommand)(maintenance.inf
 app.command(rich_help_panel=ENGINE)(maintenance.verify)
 app.command(rich_help_panel=ENGINE)(maintenance.backup)
 app.command(rich_help_panel=ENGINE)(maintenance.restore)
-app.command()(methods.methods)
-app.add_typer(datasets.app, name="datasets")
+app.command()(listings.methods)
+app.add_typer(listings.app, name="datasets")
 app.command()(evaluate.evaluate)
 app.command()(evaluate.tune)
 app.command()(evaluate.compare)

@@ -1,4 +1,3 @@
-from .bulk.driver import EncodedSource as EncodedSource, EncodeError as EncodeError
 from .engine import Engine as Engine, engine_info as engine_info, refresh as refresh
 from .items.item import (
     Item as Item,
@@ -8,8 +7,7 @@ from .items.item import (
 )
 from .items.lines import default_id as default_id
 from .items.photos import PictureTextReader as PictureTextReader
-from .reports.expected_quality import describe_expected as describe_expected
-from .reports.page import report_page as report_page
+from .report import report_page as report_page
 from .search.confidence import Confidence as Confidence
 from .search.hits import Hit as Hit
 from .search.near_duplicates import (
@@ -39,6 +37,7 @@ from .settings import (
 )
 from .storage.audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
 from .storage.backup import backup_engine as backup_engine, restore_engine as restore_engine
+from .storage.encode_to import EncodedSource as EncodedSource, EncodeError as EncodeError
 from .storage.folder import EngineError as EngineError, EngineReplacedError as EngineReplacedError
 from .storage.folder_sync import (
     EmptyFolderError as EmptyFolderError,
@@ -58,9 +57,10 @@ from .training.check import (
     TrainingPlan as TrainingPlan,
     check_sources as check_sources,
 )
-from .training.label_check import (
+from .training.corpus import (
     LabelCheck as LabelCheck,
     NoSharedLabelError as NoSharedLabelError,
     describe_label_overlap as describe_label_overlap,
 )
+from .training.expected_quality import describe_expected as describe_expected
 from .training.train import TrainedEngine as TrainedEngine, train_engine as train_engine

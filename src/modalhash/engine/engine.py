@@ -57,8 +57,10 @@ from modalhash.engine.settings import (
 )
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.folder import (
+    SQLITE,
     EngineError,
     Generation,
+    StoreLocation,
     built_in_reads,
     delete_media,
     describe_engine,
@@ -67,17 +69,17 @@ from modalhash.engine.storage.folder import (
     read_config_with_items,
     read_parts,
     recover_engine,
+    sweep_unfinished,
     why_no_confidence,
 )
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
-from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.storage.verify import remove_leftovers
 from modalhash.index import Frozen, HammingIndex, Index
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
-    from modalhash.engine.bulk.driver import EncodedSource
+    from modalhash.engine.storage.encode_to import EncodedSource
     from modalhash.engine.storage.folder_sync import FolderSync, Synced
     from modalhash.engine.storage.ingest import Added, ItemCoder
     from modalhash.engine.storage.relabel import Relabelled
@@ -499,8 +501,7 @@ class Engine:
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
 
     def _item_coder(self, report: OnProblem, workers: int | None) -> ItemCoder:
-        from modalhash.engine.storage.feature_cache import FeatureCache
-        from modalhash.engine.storage.ingest import ItemCoder
+        from modalhash.engine.storage.ingest import FeatureCache, ItemCoder
 
         return ItemCoder(self._hasher, self.encoders, self.refinement, report, workers, FeatureCache(self.path))
 
@@ -538,8 +539,7 @@ class Engine:
             this process itself
         part_size : inputs per file, which is one task; a tar is always one file
         """
-        from modalhash.engine.bulk.driver import encode_source
-        from modalhash.engine.bulk.task import Coder
+        from modalhash.engine.storage.encode_to import Coder, encode_source
 
         coder = Coder(engine_identity(self.config), self._hasher, self.encoders, self.refinement)
         return encode_source(

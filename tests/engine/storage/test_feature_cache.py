@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from modalhash.encoders import get_encoder
-from modalhash.engine.storage.feature_cache import FILE, FeatureCache, encode_cached
+from modalhash.engine.storage.folder import FEATURES
+from modalhash.engine.storage.ingest import FeatureCache, encode_cached
 
 
 class Counting:
@@ -82,7 +83,7 @@ def test_what_is_kept_elsewhere_is_what_the_new_engine_needs(files, tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"not a database at all, but long enough to look like one" * 9])
 def test_a_damaged_cache_costs_time_and_nothing_else(files, tmp_path, damage):
-    (tmp_path / FILE).write_bytes(damage)
+    (tmp_path / FEATURES).write_bytes(damage)
     cache, encoder = FeatureCache(tmp_path), Counting()
     assert encode_cached(encoder, files[:1], cache, cache, workers=1).features.tolist() == [[1, 1, 2]]
 
@@ -91,4 +92,4 @@ def test_texts_and_bytes_are_not_kept(tmp_path):
     cache = FeatureCache(tmp_path)
     encode_cached(get_encoder("hashing", columns=16), ["a red boat"], cache, cache)
     encode_cached(Bytes(), [b"12"], cache, cache)
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / FEATURES).exists()

@@ -37,16 +37,19 @@ from modalhash.engine.storage.folder import (
     ITEMS,
     MEDIA,
     MODEL,
+    SQLITE,
     SYNCED,
     EngineError,
     Generation,
+    StoreLocation,
+    create_store,
+    has_schema,
     new_folder,
     new_generation,
     read_config,
     recover_engine,
     write_config,
 )
-from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store, has_schema
 from modalhash.store import SqliteStore, StoreError
 
 FORMAT = 1

@@ -14,12 +14,15 @@ from modalhash.engine.storage.folder import (
     MEDIA,
     SNAPSHOT,
     EngineError,
+    StoreLocation,
+    drop_leftover,
+    has_schema,
     is_saved_media,
     read_config,
     read_parts,
+    sweep_unfinished,
 )
 from modalhash.engine.storage.index_snapshot import snapshot_problem
-from modalhash.engine.storage.location import StoreLocation, drop_leftover, has_schema, sweep_unfinished
 from modalhash.store import (
     Store,
     StoreAccessError,

@@ -22,14 +22,17 @@ from modalhash.data import TableFormat, is_manifest, table_format
 from modalhash.engine.items.item import Problem, ProblemCode, group_problems
 from modalhash.engine.search.confidence import HELD_OUT, MIN_HELD_OUT
 from modalhash.engine.settings import TrainOptionValues, TrainSettings
-from modalhash.engine.training.corpus import Corpus, TrainingInput, check_learnable, read_training_input
-from modalhash.engine.training.label_check import (
+from modalhash.engine.training.corpus import (
     MAX_EXAMPLES,
     RARE,
+    Corpus,
     LabelCheck,
     NoSharedLabelError,
+    TrainingInput,
+    check_learnable,
     describe_alike,
     describe_label_overlap,
+    read_training_input,
 )
 from modalhash.engine.training.learn import LENGTH_WITHOUT_LABELS, LENGTHS, lengths_to_try, longest_below
 

@@ -21,7 +21,6 @@ from modalhash.core.progress import Callback, Progress, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.encoders import NAMES, NOUNS
 from modalhash.engine.items.item import Item
-from modalhash.engine.reports.expected_quality import measure_expected_quality, unknown_quality
 from modalhash.engine.search.confidence import (
     HELD_OUT,
     MIN_HELD_OUT,
@@ -36,6 +35,7 @@ from modalhash.engine.search.photo_words import TEXT, learn_word_codes, words_fo
 from modalhash.engine.search.refinement import Learned, learn_refinement, model_features, sharing_modalities
 from modalhash.engine.settings import TrainSettings
 from modalhash.engine.training.corpus import AUTO, Corpus, TrainingInput
+from modalhash.engine.training.expected_quality import measure_expected_quality, unknown_quality
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder

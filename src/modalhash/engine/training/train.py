@@ -27,22 +27,22 @@ from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Codes
 from modalhash.engine.items.item import HOME, Item, ItemFiles, OnProblem, Problem, ProblemCode, ProblemCollector
 from modalhash.engine.items.photos import Reader, reader_of, with_picture_text
-from modalhash.engine.reports.expected_quality import near_chance
 from modalhash.engine.search.photo_words import TEXT, suggest_words
 from modalhash.engine.search.refinement import Refinement, model_features
 from modalhash.engine.settings import TrainSettings
-from modalhash.engine.storage.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.storage.folder import (
     MEDIA,
+    SQLITE,
     EngineError,
     EngineFiles,
+    StoreLocation,
+    create_store,
     describe_engine,
     new_folder,
     read_config,
     write_parts,
 )
-from modalhash.engine.storage.ingest import CodedItems, ItemCoder
-from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store
+from modalhash.engine.storage.ingest import CodedItems, FeatureCache, ItemCoder, encode_cached
 from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.corpus import (
     AUTO,
@@ -52,6 +52,7 @@ from modalhash.engine.training.corpus import (
     no_usable_item,
     read_training_input,
 )
+from modalhash.engine.training.expected_quality import near_chance
 from modalhash.engine.training.learn import Trained, learn
 from modalhash.store import PICTURE_TEXT, Key, Record, Revision, Store, StoreError
 

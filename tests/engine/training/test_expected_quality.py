@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from modalhash.engine import describe_expected
-from modalhash.engine.reports.expected_quality import cross_modal_rows, measure_expected_quality, near_chance
 from modalhash.engine.search.confidence import Pair, PairFeatures, Pairs, Searches, Side, find_queries
+from modalhash.engine.training.expected_quality import cross_modal_rows, measure_expected_quality, near_chance
 from modalhash.evaluation import Protocol, evaluate
 
 N, N_HELD, N_ASK, N_BITS, N_HITS = 60, 25, 20, 16, 24

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from modalhash import Engine
-from modalhash.engine import report_page
-from modalhash.engine.reports import page as report
-from modalhash.engine.reports.page import code_statistics, code_statistics_by_modality
+from modalhash.engine import report, report_page
+from modalhash.engine.report import code_statistics, code_statistics_by_modality
 
 VOID = {"meta", "img", "br", "rect", "line", "circle"}
 HOSTILE = '<script>alert(1)</script> & "quoted"'

@@ -20,7 +20,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from modalhash.core.imports import MissingExtraError
 from modalhash.core.typing import Array, Codes
-from modalhash.engine.reports.expected_quality import (
+from modalhash.engine.search.reliability import Bin, calibration_error, pooled, reliability_svg
+from modalhash.engine.training.expected_quality import (
     EXAMPLE_HITS,
     N_BAD,
     N_GOOD,
@@ -28,7 +29,6 @@ from modalhash.engine.reports.expected_quality import (
     cross_modal_rows,
     describe_expected,
 )
-from modalhash.engine.search.reliability import Bin, calibration_error, pooled, reliability_svg
 
 if TYPE_CHECKING:
     from modalhash.engine.engine import Engine
@@ -127,7 +127,7 @@ def report_page(engine: Engine) -> str:
         lstrip_blocks=True,
     )
     environment.filters["number"] = "{:,}".format
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template("report.html.j2").render(
         name=engine.path.resolve().name,
         facts=facts,
         expected_line=describe_expected(facts["expected"], codes=facts["codes"]),

@@ -9,14 +9,14 @@ import signal
 import sys
 
 import pytest
-from sources_for_encoding import items_of, make_source, make_tar, rows_of
 
 from dask_cluster import Cluster, need_dask
 from modalhash import Engine
 from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.engine import EncodeError
-from modalhash.engine.bulk import driver as encode_run
+from modalhash.engine.storage import encode_to as encode_run
 from modalhash.engine.storage.folder import read_config, write_config
+from sources_for_encoding import items_of, make_source, make_tar, rows_of
 
 pytest.importorskip("pyarrow")
 

@@ -8,12 +8,12 @@ import tarfile
 from dataclasses import replace
 
 import pytest
-from sources_for_encoding import make_tar, rows_of
 
 from modalhash.core.archives import find_member
 from modalhash.engine import Item, ProblemCode
-from modalhash.engine.bulk.inputs import MAX_TEXT_BYTES, tar_items
+from modalhash.engine.items.bulk_inputs import MAX_TEXT_BYTES, tar_items
 from modalhash.engine.items.photos import FolderLabels, archive_items
+from sources_for_encoding import make_tar, rows_of
 
 READS = {"image": "image", "text": "text"}
 

@@ -6,12 +6,12 @@ import datetime
 import json
 
 import pytest
-from sources_for_encoding import make_source, rows_of
 
 from modalhash.data import ReadError
 from modalhash.engine import Problem
-from modalhash.engine.bulk.inputs import count_inputs, list_parts, open_sources
+from modalhash.engine.items.bulk_inputs import count_inputs, list_parts, open_sources
 from modalhash.engine.items.urls import OutsideError, inside, location
+from sources_for_encoding import make_source, rows_of
 
 READS = {"image": "image", "text": "text"}
 
