@@ -71,7 +71,7 @@ def test_no_step_raises_the_objective(L, seed, features, alpha, mu, gamma, one_s
     W = {name: rng.standard_normal((X.shape[1], r)) for name, X in phi.items()} if one_step else {}
 
     def value():
-        return objective(phi, L, U, G, W, B, R, V, weights)
+        return objective(phi, L, U, G, W, V, B - V @ R.T, weights)
 
     trace = [value()]
     for _ in range(4):

@@ -122,7 +122,7 @@ class ALECH(PairedHasher):
             W = RidgeFactor(V.T @ V, eta).solve(LtV.T @ P)  # 3.
             V = balanced_procrustes(L @ (P @ W.T) + pull(B, G, alpha, beta), rng)  # 4.
             LtV = L.T @ V
-            trace.append(constant + objective(V, B, W, P, LtV, LtL, G, alpha, beta, eta))
+            trace.append(constant + objective(V, B, W, P, LtV, LtL, G, (alpha, beta, eta)))
             report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: hash_functions(F, B, G, lam, self.ridge) for name, F in phi.items()}
@@ -147,12 +147,13 @@ def pull(X: Array, G: Array, alpha: float, beta: float) -> Array:
 
 
 def objective(
-    V: Array, B: Array, W: Array, P: Array, LtV: Array, LtL: Array, G: Array, alpha: float, beta: float, eta: float
+    V: Array, B: Array, W: Array, P: Array, LtV: Array, LtL: Array, G: Array, weights: tuple[float, float, float]
 ) -> float:
-    """Return the objective for feasible V, less the constant αr²‖S‖².
+    """Return the objective with weights α, β and η for feasible V, less the constant αr²‖S‖².
 
     By VᵀV = nI, ‖VW − LP‖² = n‖W‖² − 2⟨LᵀVW, P⟩ + ⟨LᵀLP, P⟩ and ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖².
     """
+    alpha, beta, eta = weights
     n, r = B.shape
     unexplained = np.eye(len(P)) - P
     prediction = n * squared(W) - 2 * float(np.vdot(LtV @ W, P)) + float(np.vdot(LtL @ P, P))

@@ -115,7 +115,7 @@ class SCRATCH(PairedHasher):
                 W = {name: hashers[name].fit(V) for name in phi}  # 3
             V = latent(phi, L, U, G, W, B, R, weights)  # 4
             R = rotation(B, V, R)  # 5
-            trace.append(objective(phi, L, U, G, W, B, R, V, weights))
+            trace.append(objective(phi, L, U, G, W, V, B - V @ R.T, weights))
             report("sweeps", step + 1, self.max_iter, trace[-1])
         # as in the authors' code, B is not updated after the last V and R
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
@@ -179,13 +179,12 @@ def objective(
     U: dict[str, Array],
     G: Array,
     W: dict[str, Array],
-    B: Array,
-    R: Array,
     V: Array,
+    unrotated: Array,
     weights: SCRATCHWeights,
 ) -> float:
-    """Return the objective, including the γ terms."""
-    value = weights.labels * squared(L - V @ G) + squared(B - V @ R.T)
+    """Return the objective, including the γ terms; ``unrotated`` is B − VRᵀ."""
+    value = weights.labels * squared(L - V @ G) + squared(unrotated)
     value += weights.ridge * sum(squared(M) for M in (V, G, *U.values(), *W.values()))
     for name, X in phi.items():
         value += weights.features[name] * squared(X - V @ U[name])
