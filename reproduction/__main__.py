@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modalhash.cli.common import EXIT_ERROR, clean_stops, is_user_error, say
-from modalhash.cli.experiment import (
-    Datasets,
-    DryRun,
-    Jobs,
-    Retry,
-    Root,
-    Seeds,
-    measure_plan,
-    names_in,
-    resumable,
-    show_plan,
-)
+from modalhash.cli.experiment import MeasuringOptions, measure_missing
+from modalhash.cli.options import with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,20 +22,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@with_option_groups
 def reproduce(
+    *,
     experiments: Annotated[list[str] | None, typer.Argument(help="E.g. table2 sensitivity; all by default.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One seed: an hour on two cores with the paper's data, ten minutes without.")
     ] = False,
-    datasets: Datasets = "",
-    seeds: Seeds = None,
-    jobs: Jobs = 2,
+    measuring: MeasuringOptions,
     results: Annotated[Path, typer.Option(help="Folder of the results; an interrupted run is resumed.")] = Path(
         "results"
     ),
     report: Annotated[Path | None, typer.Option(help="Folder of the report; by default RESULTS/report.")] = None,
-    root: Root = None,
-    retry: Retry = False,
     report_only: Annotated[bool, typer.Option("--report-only", help="Measure nothing; write the report.")] = False,
     source: Annotated[
         Path | None,
@@ -53,7 +41,6 @@ def reproduce(
             "--from", help="Write the report from these results, a folder or a packed file. Measures nothing."
         ),
     ] = None,
-    dry_run: DryRun = False,
     list_: Annotated[bool, typer.Option("--list", help="Say what experiments there are.")] = False,
 ) -> None:
     """Measure the paper's tables and figures on the data that are here, and write the report.
@@ -63,7 +50,7 @@ def reproduce(
     """
     from rich.console import Console
 
-    from modalhash.experiments import Results, make_plan
+    from modalhash.experiments import Results
     from reproduction.published import choose, load_all
     from reproduction.report import write_report
 
@@ -74,16 +61,12 @@ def reproduce(
         return
     chosen = choose(known, experiments or [])
     store = Results(source or results)
-    failed = 0
+    failed: int | None = 0
     if not report_only and source is None:
-        with resumable(console, store):
-            with console.status("looking at the data"):
-                grids = [experiment.grid for experiment in chosen.values()]
-                plan = make_plan(grids, root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
-            estimates = show_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
-            if dry_run:
-                return
-            failed = measure_plan(console, plan, store, estimates, root=root, jobs=jobs, retry=retry)
+        grids = [experiment.grid for experiment in chosen.values()]
+        failed = measure_missing(console, grids, store, measuring, quick=quick)
+        if failed is None:
+            return
     with console.status("writing the report"):
         pages = write_report(store, known, report or results / "report")
     for page in pages:

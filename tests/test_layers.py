@@ -45,7 +45,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archives files imports parallel progress typing",
         "bit_kernels blocks codes frames linalg pictures",
         "randomness validation",
-        "maps",
+        "maps option",
         "features",
     ],
     "data": [
@@ -133,6 +133,12 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "postgres.store",
     ],
 }  # fmt: skip
+MOST_PARAMETERS = 8
+WIDE_KERNELS = {  # compiled loops, which take arrays one by one
+    "encoders.image_kernels": {"step"},
+    "index.kernels.scans": {"take_below", "scan_nearest", "scan_groups", "insert", "scan_halves"},
+    "index.kernels.shells": {"nearest_in_shells"},
+}
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
     for path in sorted(SOURCE.rglob("*.py"))
@@ -213,7 +219,7 @@ def test_rooms_know_each_other_by_exported_names():
         room = name.split(".")[0]
         inside = {known for known in imports(path) if "." in known}
         inside = {known for known in inside if known.split(".")[0] not in {room, "core", "methods"}}
-        inside -= {"engine.settings", "serve.limits"}  # declare options, for other rooms and for commands
+        inside -= {"engine.settings", "serve.limits"} if room == TOPMOST else set()  # declare the options of commands
         assert inside <= {"data.picture_features", "data.scenarios", "serve.client"}, f"{name} imports {inside}"
 
 
@@ -282,3 +288,16 @@ def test_the_page_about_the_architecture_names_modules_and_rooms_that_exist():
     assert table.keys() - {"reproduction"} == MAY_IMPORT.keys() | {TOPMOST}
     for room in ("evaluation", "index", "store", "data", "encoders", "experiments"):
         assert set(re.findall(r"`(\w+)`", table[room])) == MAY_IMPORT[room]
+
+
+def test_functions_take_few_parameters():
+    """A function with more parameters takes a value with the options instead; see CONTRIBUTING, "Add an option"."""
+    reproduction = {f"reproduction.{path.stem}": path for path in (SOURCE.parents[1] / "reproduction").glob("*.py")}
+    wide: dict[str, set[str]] = {}
+    for name, path in (MODULES | reproduction).items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name != "__init__":
+                own = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len(own) - (own[:1] != [] and own[0].arg in ("self", "cls")) > MOST_PARAMETERS:
+                    wide.setdefault(name, set()).add(node.name)
+    assert wide == WIDE_KERNELS

@@ -14,8 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from modalhash.cli.options import with_option_groups
+from modalhash.core.option import Option, Options
 from modalhash.engine import RetrainOverrides, TrainSettings
-from modalhash.engine.settings import Option, Options, Workers
+from modalhash.engine.settings import Workers
 
 
 @dataclass(frozen=True)

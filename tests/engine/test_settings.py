@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
 import modalhash
 from modalhash import Engine
 from modalhash.engine import (
-    AddOptions,
-    AddOptionValues,
-    OptionValues,
-    ReadOptionValues,
-    ReadSettings,
-    RetrainOptionValues,
     RetrainOverrides,
-    SearchOptions,
-    TrainOptionValues,
-    TrainSettings,
     check_sources,
 )
-from modalhash.engine.settings import Options
-
-PAIRS = [
-    (ReadSettings, ReadOptionValues),
-    (AddOptions, AddOptionValues),
-    (TrainSettings, TrainOptionValues),
-    (RetrainOverrides, RetrainOptionValues),
-]
-
-
-@pytest.mark.parametrize(("settings", "values"), PAIRS)
-def test_keywords_are_the_fields(settings, values):
-    hints = get_type_hints(settings)
-    assert get_type_hints(values) == {field.name: hints[field.name] for field in fields(settings)}
-
-
-def test_keywords_of_a_search_are_the_fields():
-    assert list(get_type_hints(OptionValues)) == [field.name for field in fields(SearchOptions)]
-
-
-@pytest.mark.parametrize("settings", [SearchOptions, *(settings for settings, _ in PAIRS)])
-def test_every_field_is_described(settings):
-    shown = inspect.getdoc(settings)
-    for field in fields(settings):
-        assert settings.options[field.name].help
-        assert f"\n{field.name} : " in shown
 
 
 @pytest.mark.parametrize(
@@ -86,17 +48,6 @@ def test_a_retraining_takes_what_it_can_change_and_none_is_unchanged():
         RetrainOverrides(labels="some")
     with pytest.raises(TypeError, match="store"):
         RetrainOverrides(store="sqlite")
-
-
-def test_a_changed_declaration_changes_the_check():
-    @dataclass(frozen=True)
-    class Some(Options, like=TrainSettings):
-        n_bits: int | None = None
-        workers: int | None = None
-
-    assert list(Some.options) == ["n_bits", "workers"]
-    with pytest.raises(ValueError, match="workers is 0; expected an integer ≥ 1"):
-        Some(workers=0)
 
 
 NEW = 'depth: Annotated[int, Option("How ``deep``.", at_least=2)] = 3'

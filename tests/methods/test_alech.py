@@ -44,7 +44,9 @@ def test_no_step_raises_the_objective_and_the_sums_are_exact(labels, rng):
         V = balanced_procrustes(L @ P @ W.T + alech.pull(B, G, WEIGHTS["alpha"], WEIGHTS["beta"]), rng)
         values.append(dense_objective(V, B, W, P, L, S, **WEIGHTS))
         constant = WEIGHTS["alpha"] * r**2 * np.sum(S**2)
-        assert constant + alech.objective(V, B, W, P, L.T @ V, L.T @ L, G, tuple(WEIGHTS.values())) == pytest.approx(values[-1])
+        assert constant + alech.objective(V, B, W, P, L.T @ V, L.T @ L, G, tuple(WEIGHTS.values())) == pytest.approx(
+            values[-1]
+        )
     assert np.all(np.diff(values) <= 1e-9 * values[0])
 
 

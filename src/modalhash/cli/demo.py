@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,8 @@ from modalhash.cli.common import audited, console, describe_codes, progress_bars
 from modalhash.cli.options import with_option_groups
 from modalhash.cli.serve import listen, serve_until_stopped
 from modalhash.core.files import write_atomically
-from modalhash.engine.settings import CodeLength, Option
+from modalhash.core.option import Option, Options
+from modalhash.engine.settings import TrainSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,8 +160,25 @@ class Data(StrEnum):
     generated = "generated"
 
 
+@dataclass(frozen=True)
+class DemoSettings(Options, like=TrainSettings):
+    """How the demonstration learns."""
+
+    n_bits: int | str = "auto"
+    random_state: int = 0
+    quality: Annotated[
+        str | None,
+        Option(
+            "Encoders. ``fast`` is built in and matches only known words.",
+            by_default="best; for photos the best installed",
+            choices=("fast", "best"),
+        ),
+    ] = None
+
+
 @with_option_groups
 def demo(
+    *,
     data: Annotated[
         Data,
         typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features (prints only the table)."),
@@ -170,16 +188,7 @@ def demo(
         typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
-    bits: CodeLength = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
-    quality: Annotated[
-        str | None,
-        Option(
-            "Encoders. ``fast`` is built in and matches only known words.",
-            by_default="best; for photos the best installed",
-            choices=("fast", "best"),
-        ),
-    ] = None,
+    settings: DemoSettings,
     serve: Annotated[bool, typer.Option(help="Serve the page at the end, until Ctrl-C.")] = True,
     port: Annotated[int, typer.Option(help="Port of the page; a free one if it is in use.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train again instead of reusing the engine.")] = False,
@@ -202,6 +211,7 @@ def demo(
     modalhash demo --data generated
     """
     out = console()
+    bits, seed, quality = settings.n_bits, settings.random_state, settings.quality
     if photos is not None and data is Data.generated:
         raise ValueError("--photos and --data generated exclude each other; use one of them")
     if data is Data.generated:

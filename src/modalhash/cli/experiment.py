@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli.common import Commands, ReadMemory, ReadSeconds, Terminated, check_drawing, import_from_here, say
+from modalhash.cli.common import Commands, Terminated, check_drawing, import_from_here, say
+from modalhash.cli.options import ReadLimits, with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,29 +52,29 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="rich", h
 File = Annotated[Path, typer.Argument(help="The grid, a TOML file.", metavar="FILE.toml")]
 Folder = Annotated[Path | None, typer.Option(help="Folder of the results; by default results/NAME, after the file.")]
 Root = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
-Datasets = Annotated[str, typer.Option(help="Only these data sets, separated by commas.")]
 Quick = Annotated[
     bool, typer.Option("--quick", help="Use the section \\[quick] of the file; without one, a single seed.")
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, help="At most this many seeds.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Number of processes, with one BLAS thread each.")]
-Retry = Annotated[bool, typer.Option("--retry", help="Retry failed cells.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured and how long it would take.")]
+
+
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """Which cells are measured, and how."""
+
+    datasets: Annotated[str, typer.Option(help="Only these data sets, separated by commas.")] = ""
+    seeds: Annotated[int | None, typer.Option(min=1, help="At most this many seeds.")] = None
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, with one BLAS thread each.")] = 2
+    retry: Annotated[bool, typer.Option("--retry", help="Retry failed cells.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be measured and how long it would take.")
+    ] = False
+    root: Root = None
 
 
 @app.command("run")
+@with_option_groups
 def run_grid(
-    file: File,
-    results: Folder = None,
-    quick: Quick = False,
-    datasets: Datasets = "",
-    seeds: Seeds = None,
-    jobs: Jobs = 2,
-    retry: Retry = False,
-    dry_run: DryRun = False,
-    root: Root = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
+    *, file: File, results: Folder = None, quick: Quick = False, measuring: MeasuringOptions, limits: ReadLimits
 ) -> None:
     """Measure the missing cells of a grid. You can stop at any time; every result is a file.
 
@@ -81,18 +83,14 @@ def run_grid(
     """
     from rich.console import Console
 
-    from modalhash.experiments import Results, make_plan
+    from modalhash.experiments import Results
 
     console = Console(highlight=False, soft_wrap=True)
     grid = open_grid(file)
     store = Results(results or default_folder(file))
-    with resumable(console, store):
-        with console.status("looking at the data"):
-            plan = make_plan([grid], root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
-        estimates = show_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
-        if dry_run:
-            return
-        failed = measure_plan(console, plan, store, estimates, root=root, jobs=jobs, retry=retry)
+    failed = measure_missing(console, [grid], store, measuring, quick=quick)
+    if failed is None:
+        return
     console.print(f"results: {store.path}. `modalhash experiment report {file}` shows them.")
     if failed:
         console.print(f"[yellow]{failed} cells failed; --retry tries them again[/yellow]")
@@ -268,24 +266,37 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def show_plan(
-    console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool
-) -> Estimates:
+def measure_missing(
+    console: Console, grids: Sequence[Grid], results: Results, measuring: MeasuringOptions, *, quick: bool
+) -> int | None:
+    """Measure the missing cells of grids, and return how many failed; None if they are only listed."""
+    from modalhash.experiments import make_plan
+
+    with resumable(console, results):
+        with console.status("looking at the data"):
+            names = names_in(measuring.datasets)
+            plan = make_plan(grids, root=measuring.root, quick=quick, datasets=names, seeds=measuring.seeds)
+        estimates = _show_plan(console, plan, results, measuring)
+        return None if measuring.dry_run else _measure_plan(console, plan, results, estimates, measuring)
+
+
+def _show_plan(console: Console, plan: Plan, results: Results, measuring: MeasuringOptions) -> Estimates:
     """Print the number of cells, the expected time and missing data; return the estimates."""
     from modalhash.experiments import Estimates, describe_plan
 
     for name, cells in plan.by_grid.items():
-        n_missing = sum(not results.done(cell, retry=retry) for cell in cells)
+        n_missing = sum(not results.done(cell, retry=measuring.retry) for cell in cells)
         console.print(f"  {name:<14} {len(cells):>5} cells, {n_missing:>5} to measure")
-    missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
+    missing = [cell for cell in plan.cells if not results.done(cell, retry=measuring.retry)]
     estimates = Estimates(results, plan.facts)
     with console.status("timing small fits"):
-        estimates.time_small_fits(missing, plan.inputs, root)
+        estimates.time_small_fits(missing, plan.inputs, measuring.root)
     console.print(
-        f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure, {jobs} at a time"
+        f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure, "
+        f"{measuring.jobs} at a time"
     )
     if missing:
-        console.print(describe_plan(missing, estimates, jobs), markup=False)
+        console.print(describe_plan(missing, estimates, measuring.jobs), markup=False)
     show_missing_data(console, plan)
     return estimates
 
@@ -311,15 +322,8 @@ def resumable(console: Console, results: Results) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def measure_plan(
-    console: Console,
-    plan: Plan,
-    results: Results,
-    estimates: Estimates,
-    *,
-    root: Path | None,
-    jobs: int,
-    retry: bool,
+def _measure_plan(
+    console: Console, plan: Plan, results: Results, estimates: Estimates, measuring: MeasuringOptions
 ) -> int:
     """Measure missing cells with a progress bar; return the number of failed cells."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -342,4 +346,5 @@ def measure_plan(
             elif event.result is not None and not console.is_terminal:
                 console.print(f"{event.done}/{event.total} {event.cell}: {event.result['took']:.1f} s; {left}")
 
-        return run_cells(plan, results, root=root, jobs=jobs, retry=retry, notify=notify, estimates=estimates)
+        how: dict[str, Any] = {"root": measuring.root, "jobs": measuring.jobs, "retry": measuring.retry}
+        return run_cells(plan, results, **how, notify=notify, estimates=estimates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,9 +31,9 @@ from modalhash.cli.common import (
     say,
     show_problems,
 )
-from modalhash.cli.options import ReadingOptions, ReportOptions, TableOptions, with_option_groups
+from modalhash.cli.options import OpeningOptions, ReadingOptions, ReportOptions, TableOptions, with_option_groups
 from modalhash.engine import ids_summary
-from modalhash.engine.settings import AddOptions, FieldNames, Workers
+from modalhash.engine.settings import AddOptions, EncodeOptions, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup, Relabelled
@@ -243,6 +243,7 @@ def export(
 
 @with_option_groups
 def encode(
+    *,
     engine: EngineFolder,
     source: Annotated[
         list[str],
@@ -253,30 +254,11 @@ def encode(
         ),
     ],
     out: Annotated[str, typer.Option(metavar="URL", help="Folder for the files of codes, a path or an fsspec URL.")],
+    options: EncodeOptions,
     written: TableOptions,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Encode on the workers of a Dask scheduler, e.g. [b]tcp://10.0.0.1:8786[/b]."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Local processes, one per core by default; without --scheduler."),
-    ] = None,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Base folder of paths in manifests and lists, which must be inside it; by default their own folder.",
-        ),
-    ] = None,
-    field: FieldNames = None,
-    part_size: Annotated[int, typer.Option(min=1, help="Inputs per output file; a tar is one file.")] = 2048,
     read_memory: ReadMemory = None,
     trust: Trust = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    report: ReportOptions,
 ) -> None:
     """Encode pictures and texts into Parquet files, without adding them.
 
@@ -298,17 +280,7 @@ def encode(
         open_engine(engine, trust=trust, read_only=True) as opened,
         progress_bars(note=rate_and_time_left) as callback,
     ):
-        done = opened.encode_to(
-            source,
-            out,
-            fields=field,
-            table=written.table,
-            root=root,
-            scheduler=scheduler,
-            workers=workers,
-            part_size=part_size,
-            callback=callback,
-        )
+        done = opened.encode_to(source, out, callback=callback, **vars(options) | {"table": written.table})
     if done.n_problems:
         say(
             f"{done.n_problems:,} inputs could not be encoded (see the column 'problem'). The first:",
@@ -316,7 +288,7 @@ def encode(
         )
         for problem in done.problems:
             say(f"  {printable(str(problem))}")
-    if as_json:
+    if report.as_json:
         counts = {"files": done.parts, "present": done.present, "inputs": done.inputs, "problems": done.n_problems}
         print_json({**counts, "first_problems": problems_as_json(done.problems)})
     else:
@@ -327,26 +299,34 @@ def encode(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def duplicates(
-    engine: EngineFolder,
-    modality: Annotated[list[str] | None, typer.Option(help="Only this modality, e.g. image; may be repeated.")] = None,
+@dataclass(frozen=True)
+class DuplicateOptions:
+    """What is a duplicate, among which items."""
+
+    modality: Annotated[list[str] | None, typer.Option(help="Only this modality, e.g. image; may be repeated.")] = None
     radius: Annotated[
         int | None,
         typer.Option(min=0, max=64, help="Maximum distance of the sketches of near-duplicates in bits; 8 by default."),
-    ] = None,
+    ] = None
     threshold: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Minimum cosine similarity of near-duplicates; 0.97 by default."),
-    ] = None,
+    ] = None
     pixels: Annotated[
         bool, typer.Option("--pixels/--no-pixels", help="Read photos to find mirrored, rotated and cropped copies too.")
-    ] = True,
+    ] = True
     where: Annotated[
         str | None, typer.Option(help="Only items that match a filter, e.g. [b]label = boat and year >= 2005[/b].")
-    ] = None,
+    ] = None
+
+
+@with_option_groups
+def duplicates(
+    *,
+    engine: EngineFolder,
+    options: DuplicateOptions,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of groups.")] = 100,
-    trust: Trust = False,
-    read_only: ReadOnly = False,
+    opening: OpeningOptions,
     as_json: AsJson = False,
 ) -> None:
     """Find duplicates and near-duplicates: copies, resized or cropped photos, texts with a word changed.
@@ -372,17 +352,9 @@ def duplicates(
 
     modalhash duplicates engine --modality image --limit 10000 > groups.tsv
     """
-    from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
-
-    with open_engine(engine, trust=trust, read_only=read_only) as opened:
-        groups = opened.duplicates(
-            modality=modality or None,
-            radius=DUPLICATE_RADIUS if radius is None else radius,
-            threshold=DUPLICATE_THRESHOLD if threshold is None else threshold,
-            pixels=pixels,
-            where=where,
-            limit=limit + 1,
-        )
+    given: dict[str, Any] = {name: value for name, value in vars(options).items() if value is not None}
+    with open_engine(engine, **vars(opening)) as opened:
+        groups = opened.duplicates(**given, limit=limit + 1)
     if as_json:
         for group in groups[:limit]:
             typer.echo(json.dumps(group.to_dict(), ensure_ascii=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from modalhash.cli.common import (
     print_json,
     progress_bars,
 )
+from modalhash.cli.options import ReadLimits, with_option_groups
 from modalhash.methods.registry import METHODS, Method, get, outside
 
 if TYPE_CHECKING:
@@ -364,19 +365,27 @@ def convert(
     typer.echo(f"written: {out}")
 
 
-@app.command()
-def encode(
-    name_or_path: Annotated[str, typer.Argument(help="A data set with captions or pictures: its name, or a file.")],
-    out: Annotated[Path, typer.Argument(help="The .npz to write.")],
-    modality: Annotated[str, typer.Option(help="The modality to encode.")] = "image",
-    encoder: Annotated[str, typer.Option(help="As for `modalhash train`; by default image or tfidf.")] = "",
-    files: Annotated[Path | None, typer.Option(help="Folder or zip archive of the pictures.")] = None,
+@dataclass(frozen=True)
+class EncodingOptions:
+    """What is encoded, by which encoder."""
+
+    modality: Annotated[str, typer.Option(help="The modality to encode.")] = "image"
+    encoder: Annotated[str, typer.Option(help="As for `modalhash train`; by default image or tfidf.")] = ""
+    files: Annotated[Path | None, typer.Option(help="Folder or zip archive of the pictures.")] = None
     download: Annotated[
         bool, typer.Option("--download", help="Download a model given as hf:ID if it is not on this machine.")
-    ] = False,
+    ] = False
+
+
+@app.command()
+@with_option_groups
+def encode(
+    *,
+    name_or_path: Annotated[str, typer.Argument(help="A data set with captions or pictures: its name, or a file.")],
+    out: Annotated[Path, typer.Argument(help="The .npz to write.")],
+    encoding: EncodingOptions,
     root: Root = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
+    limits: ReadLimits,
     quiet: Quiet = False,
 ) -> None:
     """Write a copy of a data set with features computed by an encoder.
@@ -392,11 +401,14 @@ def encode(
     from modalhash.encoders import encode_dataset, encoder_for, names_module
 
     npz_path(out)
+    modality, encoder = encoding.modality, encoding.encoder
     if names_module(encoder):
         import_from_here()
-    chosen = encoder_for(modality, encoder or {"text": "tfidf"}.get(modality, "image"), download=download)
+    chosen = encoder_for(modality, encoder or {"text": "tfidf"}.get(modality, "image"), download=encoding.download)
     with progress_bars() as progress:
-        made = encode_dataset(open_dataset(name_or_path, root), modality, chosen, files=files, progress=progress)
+        made = encode_dataset(
+            open_dataset(name_or_path, root), modality, chosen, files=encoding.files, progress=progress
+        )
     write_npz(made, out)
     _show(made)
     typer.echo(f"written: {out}")

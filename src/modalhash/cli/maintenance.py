@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ from modalhash.cli.common import (
     MAX_PROBLEMS,
     AsJson,
     EngineFolder,
-    Quiet,
     ReadOnly,
     Trust,
     audited,
@@ -34,7 +33,7 @@ from modalhash.cli.common import (
     progress_bars,
     say,
 )
-from modalhash.cli.options import with_option_groups
+from modalhash.cli.options import ReportOptions, with_option_groups
 from modalhash.engine.settings import ReadText, StorePlace, StoreVariable, Workers
 
 if TYPE_CHECKING:
@@ -243,21 +242,28 @@ def restore(
     say(f"{engine} restored from {file}")
 
 
-@with_option_groups
-def sync(
-    engine: EngineFolder,
-    photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos.", show_default=False)],
-    watch: Annotated[bool, typer.Option("--watch", help="Keep watching the folder until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between scans.")] = 5.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without changes.")] = False,
+@dataclass(frozen=True)
+class SyncOptions:
+    """What synchronising changes, and how often."""
+
+    watch: Annotated[bool, typer.Option("--watch", help="Keep watching the folder until Ctrl-C.")] = False
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between scans.")] = 5.0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, without changes.")] = False
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Remove all items of a folder that is missing or has no pictures.")
-    ] = False,
+    ] = False
+
+
+@with_option_groups
+def sync(
+    *,
+    engine: EngineFolder,
+    photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos.", show_default=False)],
+    options: SyncOptions,
     read_text: ReadText = False,
     workers: Workers = None,
     trust: Trust = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    report: ReportOptions,
 ) -> None:
     """Update an engine to match a folder of photos.
 
@@ -287,34 +293,34 @@ def sync(
 
     modalhash sync engine photos/ --read-text
     """
-    if watch and dry_run:
+    if options.watch and options.dry_run:
         raise ValueError("--watch and --dry-run exclude each other")
-    options = {"workers": workers, "read_text": read_text}
-    opened = open_engine(engine, trust=trust, read_only=dry_run)
-    if watch:
-        _watch(opened, photos, options, interval=interval, allow_empty=allow_empty, as_json=as_json)
+    reading = {"workers": workers, "read_text": read_text}
+    opened = open_engine(engine, trust=trust, read_only=options.dry_run)
+    if options.watch:
+        _watch(opened, photos, options, reading, as_json=report.as_json)
         return
     with opened:
-        compared = opened.folder_sync(photos, allow_empty=allow_empty)
+        compared = opened.folder_sync(photos, allow_empty=options.allow_empty)
         plan = compared.look()
-        done = plan.expected() if dry_run else _apply(opened, compared, plan, options)
-    if dry_run:
-        for what in () if as_json else ("added", "changed", "moved", "gone"):
+        done = plan.expected() if options.dry_run else _apply(opened, compared, plan, reading)
+    if options.dry_run:
+        for what in () if report.as_json else ("added", "changed", "moved", "gone"):
             for id in getattr(done, what):
                 typer.echo(f"{what}\t{id}")
-    _tell(photos, done, as_json=as_json)
-    if dry_run and not as_json:
+    _tell(photos, done, as_json=report.as_json)
+    if options.dry_run and not report.as_json:
         say("Dry run: nothing was changed")
     if done.problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[str, Any]) -> Synced:
+def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, reading: dict[str, Any]) -> Synced:
     """Apply a plan; record it in the audit log if it changes items."""
 
     def apply() -> Synced:
         with progress_bars() as callback:  # problems are shown at the end, below the bars
-            return compared.apply(plan, callback=callback, on_problem=lambda problem: None, **options)
+            return compared.apply(plan, callback=callback, on_problem=lambda problem: None, **reading)
 
     if not plan.changes_items:
         return apply()
@@ -324,26 +330,24 @@ def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[s
     return done
 
 
-def _watch(
-    engine: Engine, photos: Path, options: dict[str, Any], *, interval: float, allow_empty: bool, as_json: bool
-) -> None:
+def _watch(engine: Engine, photos: Path, options: SyncOptions, reading: dict[str, Any], *, as_json: bool) -> None:
     """Scan repeatedly until Ctrl-C; print a temporary failure, such as an unmounted disk, only once."""
     from modalhash.engine import EmptyFolderError, EngineReplacedError, PictureTextReader
     from modalhash.store import StoreError
 
-    if options["read_text"]:
-        options = {**options, "read_text": PictureTextReader()}  # takes seconds to load
-    compared, told, first = engine.folder_sync(photos, allow_empty=allow_empty, settle=True), "", True
-    say(f"watching {photos} every {interval:g} s; stop with Ctrl-C")
+    if reading["read_text"]:
+        reading = {**reading, "read_text": PictureTextReader()}  # takes seconds to load
+    compared, told, first = engine.folder_sync(photos, allow_empty=options.allow_empty, settle=True), "", True
+    say(f"watching {photos} every {options.interval:g} s; stop with Ctrl-C")
     try:
         while True:
             try:
                 if engine.replaced:
                     engine, old = engine.reopen(), engine
                     old.close()
-                    compared = engine.folder_sync(photos, allow_empty=allow_empty, settle=True)
+                    compared = engine.folder_sync(photos, allow_empty=options.allow_empty, settle=True)
                 plan = compared.look()
-                if (done := _apply(engine, compared, plan, options)) or first:
+                if (done := _apply(engine, compared, plan, reading)) or first:
                     _tell(photos, done, as_json=as_json)
                 told, first = "", False
             except EngineReplacedError:
@@ -354,7 +358,7 @@ def _watch(
                 if str(error) != told:
                     say(f"waiting: {error}", colour="yellow")
                 told = str(error)
-            time.sleep(interval)
+            time.sleep(options.interval)
     except KeyboardInterrupt:
         say("stopped")
     finally:

@@ -31,7 +31,7 @@ from modalhash.cli.common import (
     key_values,
     open_dataset,
 )
-from modalhash.engine.settings import Option
+from modalhash.core.option import Option
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset, TableFormat
@@ -53,7 +53,7 @@ def with_option_groups(
     """Turn the fields of dataclass parameters of a command into options of the command line.
 
     Fields and parameters are declared as for typer, ``Annotated[int, typer.Option(help=…)]``, or by an
-    :class:`~modalhash.engine.settings.Option`; of the latter, fields that ``include`` refuses keep their defaults.
+    :class:`~modalhash.core.option.Option`; of the latter, fields that ``include`` refuses keep their defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, dict[str, _Entry]] = {}
@@ -192,11 +192,16 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class ReadingOptions(TableOptions):
-    """How files are read."""
+class ReadLimits:
+    """Limits of reading a file."""
 
     read_memory: ReadMemory = None
     read_seconds: ReadSeconds = None
+
+
+@dataclass(frozen=True)
+class ReadingOptions(ReadLimits, TableOptions):
+    """How files are read."""
 
 
 @dataclass(frozen=True)

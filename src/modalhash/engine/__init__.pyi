@@ -26,6 +26,8 @@ from .search.reliability import (
 from .settings import (
     AddOptions as AddOptions,
     AddOptionValues as AddOptionValues,
+    EncodeOptions as EncodeOptions,
+    EncodeOptionValues as EncodeOptionValues,
     OptionValues as OptionValues,
     ReadOptionValues as ReadOptionValues,
     ReadSettings as ReadSettings,

@@ -19,7 +19,6 @@ from modalhash.core.codes import n_bytes
 from modalhash.core.progress import Callback
 from modalhash.core.typing import Matrix
 from modalhash.core.validation import check_choice, check_int, check_number
-from modalhash.data import TableFormat
 from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector, ReadOptions
 from modalhash.engine.items.photos import Reader, reader_of
 from modalhash.engine.search.hits import ConfidenceScorer, Hit, HitFinder
@@ -45,9 +44,10 @@ from modalhash.engine.search.query import (
     unknown_warning,
 )
 from modalhash.engine.settings import (
-    PART_SIZE,
     AddOptions,
     AddOptionValues,
+    EncodeOptions,
+    EncodeOptionValues,
     OptionValues,
     RetrainOptionValues,
     RetrainOverrides,
@@ -510,13 +510,8 @@ class Engine:
         source: Any,
         out: str | Path,
         *,
-        fields: Mapping[str, str] | None = None,
-        root: str | Path | None = None,
-        scheduler: Any = None,
-        workers: int | None = None,
-        part_size: int = PART_SIZE,
         callback: Callback | None = None,
-        table: TableFormat | None = None,
+        **options: Unpack[EncodeOptionValues],
     ) -> EncodedSource:
         """Encode pictures and texts into Parquet files, on several processes or machines, without adding them.
 
@@ -531,29 +526,13 @@ class Engine:
             WebDataset's layout, or a ``.zip`` or ``.tar.gz`` of photos; a path, an fsspec URL (not for the last two), a
             pattern with ``*``, or a list of such
         out : a folder for the files, a path or a URL; new, or begun by the same call
-        fields, table, callback : as for :meth:`train`
-        root : the folder that contains all paths in manifests and lists, which are relative to it; by default their own
-        scheduler : the address of a Dask scheduler, e.g. ``"tcp://10.0.0.1:8786"``, or a ``distributed.Client``; its
-            workers need access to ``source`` and ``out``
-        workers : processes of this machine, if there is no scheduler: one per core by default from 2,000 inputs; 1 is
-            this process itself
-        part_size : inputs per file, which is one task; a tar is always one file
+        callback : as for :meth:`train`
+        options : by name, e.g. ``workers=4``: see :class:`EncodeOptions`
         """
         from modalhash.engine.storage.encode_to import Coder, encode_source
 
         coder = Coder(engine_identity(self.config), self._hasher, self.encoders, self.refinement)
-        return encode_source(
-            coder,
-            source,
-            out,
-            fields=fields,
-            root=root,
-            scheduler=scheduler,
-            workers=workers,
-            part_size=part_size,
-            callback=callback,
-            table=table,
-        )
+        return encode_source(coder, source, out, EncodeOptions(**options), callback)
 
     def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
         """Remove items by id, in all modalities or in one, and return how many were removed.

@@ -1,114 +1,19 @@
-"""Option values of the engine: how it reads and learns, what a retraining changes, and what a search returns.
+"""Options of the engine: how it reads and learns, what a retraining changes, and what a search returns.
 
-An option is declared once, as a field with an :class:`Option`: its documentation, the check of its value and its option
-on the command line are made from that. The command line imports this module, so it imports nothing that takes long.
+The command line imports this module, so it imports nothing that takes long.
 """
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from typing import Annotated, Any, ClassVar, TypedDict, get_type_hints
+from os import PathLike
+from typing import Annotated, Any, TypedDict
 
+from modalhash.core.option import Option, Options
 from modalhash.data import TableFormat
 from modalhash.store import KINDS, PICTURE_TEXT, SEARCHED_FIELDS, Comparison, Filter, all_of
-
-
-@dataclass(frozen=True)
-class Option:
-    """Describe an option, the values it takes, and how it is given on the command line.
-
-    Parameters
-    ----------
-    help : what it means, with code in double backquotes
-    python : what else it may be in Python
-    by_default : what happens without it, if the default value does not say so
-    choices : the texts it takes
-    at_least, at_most : the smallest and the largest number it takes, which is an integer unless ``at_least`` is a float
-    flag : the name on the command line, if not that of the field; empty if only Python has the option
-    metavar : the value in the help of the command line
-    envvar : the environment variable from which the command line has it
-    unit : the unit on the command line, in units of the field
-    json : whether the command line reads the values of a mapping as JSON
-    check : whether ``modalhash check`` has it too
-    """
-
-    help: str
-    python: str = ""
-    by_default: str = ""
-    choices: tuple[str, ...] = ()
-    at_least: float | None = None
-    at_most: float = inf
-    flag: str | None = None
-    metavar: str | None = None
-    envvar: str | None = None
-    unit: float = 1
-    json: bool = False
-    check: bool = True
-
-    @property
-    def description(self) -> str:
-        default = f"By default, {self.by_default}." if self.by_default else ""
-        return " ".join(filter(None, (self.help, self.python, default)))
-
-    def checked(self, value: Any, name: str) -> Any:
-        """Return a valid value; raise ValueError or TypeError for others."""
-        from modalhash.core.validation import check_choice, check_int, check_number
-
-        if self.at_least is None:
-            return check_choice(value, name, self.choices) if self.choices else value
-        if isinstance(value, str) and value in self.choices:
-            return value
-        if isinstance(self.at_least, float):
-            return check_number(value, name, at_least=self.at_least, at_most=self.at_most)
-        try:
-            value = check_int(value, name, at_least=self.at_least)
-        except (TypeError, ValueError) as error:
-            if not self.choices:
-                raise
-            kind = ValueError if isinstance(value, str) else type(error)
-            choices = ", ".join(map(repr, self.choices))
-            raise kind(f"{name} is {value!r}; expected {choices} or an integer ≥ {self.at_least}") from None
-        if value > self.at_most:
-            raise ValueError(f"{name} is {value}; expected an integer from {self.at_least} to {self.at_most}")
-        return value
-
-
-class Options:
-    """Base of option values: documents and checks the fields that are declared by an :class:`Option`.
-
-    A subclass made with ``like=Other`` has the options of another with the same names. What a value of None means there
-    may differ: ``by_default``.
-    """
-
-    options: ClassVar[dict[str, Option]] = {}
-    """By field, those of a class before those of its base."""
-
-    def __init_subclass__(cls, *, like: type[Options] | None = None, by_default: str = "") -> None:
-        declared = {} if like is None else dict(like.options)
-        if by_default:
-            unset = [name for name in declared if vars(cls).get(name, ...) is None]
-            declared |= {name: replace(declared[name], by_default=by_default) for name in unset}
-        for name, hint in get_type_hints(cls, include_extras=True).items():
-            for one in getattr(hint, "__metadata__", ()):
-                if isinstance(one, Option):
-                    declared[name] = one
-        names = dict.fromkeys(name for one in cls.__mro__ for name in inspect.get_annotations(one))
-        cls.options = {name: declared[name] for name in names if name in declared}
-        entries = [f"{name} : {option.description}" for name, option in cls.options.items()]
-        lines = [textwrap.fill(entry, 100, subsequent_indent="    ") for entry in entries]
-        cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Parameters", "-" * 10, *lines])
-
-    def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.name in self.options and not (value is None and field.default is None):
-                object.__setattr__(self, field.name, self.options[field.name].checked(value, field.name))
-
 
 FieldNames = Annotated[
     Mapping[str, str] | None,
@@ -124,17 +29,6 @@ ReadText = Annotated[
         "Make text in pictures searchable by OCR (extra 'ocr'; about 1 s each), as the field ``picture_text``.",
         python="Also a function that takes the path or the bytes of a picture and returns its text.",
         check=False,
-    ),
-]
-CodeLength = Annotated[
-    int | str,
-    Option(
-        "Length of the codes in bits, below the number of items of every modality. ``auto`` is the first of 32, "
-        "64, 128 and 256 at which at most 1 % of the items share a code with items whose labels conflict, or the "
-        "one with the fewest such items.",
-        choices=("auto",),
-        at_least=1,
-        flag="bits",
     ),
 ]
 StorePlace = Annotated[
@@ -238,7 +132,17 @@ class TrainOptionValues(ReadOptionValues, total=False):
 class TrainSettings(ReadSettings):
     """How an engine is trained: from which labels, with which encoders and method, and where its items are stored."""
 
-    n_bits: CodeLength = "auto"
+    n_bits: Annotated[
+        int | str,
+        Option(
+            "Length of the codes in bits, below the number of items of every modality. ``auto`` is the first of 32, "
+            "64, 128 and 256 at which at most 1 % of the items share a code with items whose labels conflict, or the "
+            "one with the fewest such items.",
+            choices=("auto",),
+            at_least=1,
+            flag="bits",
+        ),
+    ] = "auto"
     method: Annotated[
         str | None,
         Option(
@@ -351,8 +255,48 @@ class RetrainOverrides(Options, like=TrainSettings, by_default="unchanged"):
     workers: Workers = None
 
 
-PART_SIZE = 2048
-"""Inputs per file of :meth:`modalhash.engine.Engine.encode_to`, except for tars."""
+class EncodeOptionValues(TypedDict, total=False):
+    """The options of encoding as keyword arguments; see :class:`EncodeOptions`."""
+
+    scheduler: Any
+    workers: int | None
+    root: str | PathLike[str] | None
+    fields: Mapping[str, str] | None
+    part_size: int
+    table: TableFormat | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(Options, like=ReadSettings):
+    """How sources are encoded into files."""
+
+    scheduler: Annotated[
+        Any,
+        Option(
+            "Address of a Dask scheduler, e.g. ``tcp://10.0.0.1:8786``; its workers need access to sources and files.",
+            python="Also a ``distributed.Client``.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Option(
+            "Processes of this machine, if there is no scheduler; 1 is this process itself.",
+            by_default="one per core from 2,000 inputs",
+            at_least=1,
+        ),
+    ] = None
+    root: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            "Folder that contains all paths in manifests and lists, which are relative to it.",
+            by_default="their own folder",
+            metavar="URL",
+        ),
+    ] = None
+    fields: Mapping[str, str] | None = None
+    part_size: Annotated[int, Option("Inputs per file, which is one task; a tar is one file.", at_least=1)] = 2048
+    table: TableFormat | None = None
 
 
 class OptionValues(TypedDict, total=False):

@@ -19,6 +19,8 @@ from .measures import (
 from .protocol import CHOICES as CHOICES, PRESETS as PRESETS, Protocol as Protocol
 from .result import Direction as Direction, Result as Result, Table as Table, compare as compare
 from .retrieval import (
+    EvaluationOptions as EvaluationOptions,
+    EvaluationOptionValues as EvaluationOptionValues,
     chance_level as chance_level,
     evaluate as evaluate,
     evaluate_databases as evaluate_databases,

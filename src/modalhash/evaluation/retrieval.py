@@ -10,12 +10,13 @@ only make the database smaller and the number noisier.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 
 from modalhash.core.codes import check_codes
+from modalhash.core.option import Option, Options
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.evaluation.measures import Ranking, average_precision, by_radius, by_rank, rank
@@ -78,20 +79,58 @@ def _check_depth(k: int | None, parameter: str, n: int) -> None:
 DEFAULT = Protocol()
 
 
+class EvaluationOptionValues(TypedDict, total=False):
+    """The options of an evaluation as keyword arguments; see :class:`EvaluationOptions`."""
+
+    protocol: Protocol | str
+    directions: Iterable[tuple[str, str]] | None
+    intra: bool
+    at: Iterable[int] | None
+    radius: int
+    n_bits: int | None
+    query_ids: Mapping[str, Any] | None
+    database_ids: Mapping[str, Any] | None
+    same_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(Options):
+    """How retrieval is measured."""
+
+    protocol: Annotated[Protocol | str, Option('The protocol, or its text, e.g. ``"amsh"``.')] = DEFAULT
+    directions: Annotated[
+        Iterable[tuple[str, str]] | None,
+        Option(
+            "Pairs of a query modality and the modality that it searches.",
+            by_default="all ordered pairs of different modalities",
+        ),
+    ] = None
+    intra: Annotated[bool, Option("Also measure each modality against itself.")] = False
+    at: Annotated[
+        Iterable[int] | None,
+        Option("Ranks N for precision and recall at N.", by_default="10, 100 and 1000 up to the size of the database"),
+    ] = None
+    radius: Annotated[int, Option("Hamming radius of the lookup precision and recall.", at_least=0)] = 2
+    n_bits: Annotated[
+        int | None,
+        Option("Length of the codes if there is no model.", by_default="all bits of the bytes", at_least=1),
+    ] = None
+    query_ids: Annotated[Mapping[str, Any] | None, Option("Ids of the queries by modality, for ``same_id``.")] = None
+    database_ids: Annotated[
+        Mapping[str, Any] | None, Option("Ids of the items of the database by modality, for ``same_id``.")
+    ] = None
+    same_id: Annotated[
+        str,
+        Option(
+            "What to do about a query whose id is in the database: raise an ``error``, or ``exclude`` that item for "
+            "the query, so that a set of items can be searched with its own members.",
+            choices=("error", "exclude"),
+        ),
+    ] = "error"
+
+
 def evaluate(
-    model: Any,
-    queries: tuple[Any, Any],
-    database: tuple[Any, Any],
-    *,
-    protocol: Protocol | str = DEFAULT,
-    directions: Iterable[tuple[str, str]] | None = None,
-    intra: bool = False,
-    at: Iterable[int] | None = None,
-    radius: int = 2,
-    n_bits: int | None = None,
-    query_ids: Mapping[str, Any] | None = None,
-    database_ids: Mapping[str, Any] | None = None,
-    same_id: str = "error",
+    model: Any, queries: tuple[Any, Any], database: tuple[Any, Any], **options: Unpack[EvaluationOptionValues]
 ) -> Result:
     """Measure retrieval between modalities.
 
@@ -105,31 +144,17 @@ def evaluate(
         Features and labels of the items that are searched. For the database ``"learned"`` of the protocol, their codes
         are ``model.codes_``; the items must then be the training items in the same order, and X may be None. For
         ``"hashed"`` (the training items) and ``"unseen"`` (other items), their codes are ``model.transform(X)``.
-    protocol : Protocol or str
-        How to measure. A text such as ``"amsh"`` is parsed.
-    directions : list of (query modality, database modality), optional
-        Which modality searches which; by default all ordered pairs of different modalities.
-    intra : bool
-        Also measure each modality against itself.
-    at : list of int, optional
-        Ranks N for precision and recall at N; by default 10, 100 and 1000 up to the size of the database.
-    radius : int
-        Hamming radius of the lookup precision and recall.
-    n_bits : int, optional
-        Length of the codes if there is no model; by default all bits of the bytes.
-    query_ids, database_ids : dict by modality, optional
-        Ids of the items, for ``same_id``.
-    same_id : {"error", "exclude"}
-        What to do about a query whose id is in the database. ``"exclude"`` excludes that item for the query, so that a
-        set of items can be searched with its own members.
+    options
+        How to measure, by name, e.g. ``protocol="amsh", radius=3``: see :class:`EvaluationOptions`.
 
     Returns
     -------
     Result
         One :class:`~modalhash.evaluation.result.Direction` per direction.
     """
-    if isinstance(protocol, str):
-        protocol = Protocol.parse(protocol)
+    how = EvaluationOptions(**options)
+    protocol = Protocol.parse(how.protocol) if isinstance(how.protocol, str) else how.protocol
+    n_bits = how.n_bits
     (query_X, query_Y), (database_X, database_Y) = _pair(queries, "queries"), _pair(database, "database")
     if model is None:
         query_codes, database_codes = query_X, database_X
@@ -144,7 +169,7 @@ def evaluate(
     if n_bits is None:
         n_bits = _bits(query_codes)
     results = {}
-    for source, target in _directions(directions, query_codes, database_codes, intra):
+    for source, target in _directions(how.directions, query_codes, database_codes, how.intra):
         names = (f"queries, {source!r}", f"database, {target!r}")
         labels = _of(query_Y, source, names[0]), _of(database_Y, target, names[1])
         ranking = rank(
@@ -153,12 +178,12 @@ def evaluate(
             database_codes[target],
             labels[1],
             n_bits=n_bits,
-            excluded=_own_items(query_ids, database_ids, source, target, same_id),
+            excluded=_own_items(how, source, target),
             names=names,
         )
         if protocol.relevance == "same-class":
             _check_one_label(labels, names)
-        results[source, target] = measure(ranking, protocol, source, target, at=at, radius=radius)
+        results[source, target] = measure(ranking, protocol, source, target, at=how.at, radius=how.radius)
     return Result(protocol, n_bits, results)
 
 
@@ -225,23 +250,16 @@ def _of(values: Any, name: str, where: str, what: str = "labels") -> Any:
     return values[name]
 
 
-def _own_items(
-    query_ids: Mapping[str, Any] | None,
-    database_ids: Mapping[str, Any] | None,
-    source: str,
-    target: str,
-    same_id: str,
-) -> Array | None:
+def _own_items(how: EvaluationOptions, source: str, target: str) -> Array | None:
     """Return the database row of each query, −1 if it is not in the database; raise if it must not be."""
-    check_choice(same_id, "same_id", ("error", "exclude"))
-    if query_ids is None or database_ids is None:
-        if same_id == "exclude":
+    if how.query_ids is None or how.database_ids is None:
+        if how.same_id == "exclude":
             raise ValueError("same_id='exclude' needs query_ids and database_ids to know which items are the same")
         return None
-    queries = np.asarray(_of(query_ids, source, f"query_ids, {source!r}", "ids"))
-    items = np.asarray(_of(database_ids, target, f"database_ids, {target!r}", "ids"))
+    queries = np.asarray(_of(how.query_ids, source, f"query_ids, {source!r}", "ids"))
+    items = np.asarray(_of(how.database_ids, target, f"database_ids, {target!r}", "ids"))
     both, query_rows, item_rows = np.intersect1d(queries, items, return_indices=True)
-    if len(both) and same_id == "error":
+    if len(both) and how.same_id == "error":
         raise ValueError(
             f"{source}→{target}: {len(both)} of {len(queries)} queries are in the database, e.g. the id "
             f"{both[0]}: a query would find itself. Take them out of one side, or pass same_id='exclude'"

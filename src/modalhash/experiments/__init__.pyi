@@ -1,5 +1,7 @@
 from .comparison import (
     SCENARIOS as SCENARIOS,
+    ComparisonOptions as ComparisonOptions,
+    ComparisonOptionValues as ComparisonOptionValues,
     MarkedSpread as MarkedSpread,
     MethodComparison as MethodComparison,
     Run as Run,

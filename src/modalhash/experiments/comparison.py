@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 
+from modalhash.core.option import Option, Options
 from modalhash.core.typing import Array
-from modalhash.core.validation import check_choice
 from modalhash.data import Dataset, Split, SplitData, scenarios, with_split
 from modalhash.evaluation import (
     CHOICES,
@@ -257,18 +257,51 @@ class MethodComparison:
         return out.getvalue()
 
 
+class ComparisonOptionValues(TypedDict, total=False):
+    """The options of a comparison as keyword arguments; see :class:`ComparisonOptions`."""
+
+    bits: Sequence[int]
+    seeds: Sequence[int]
+    scenario: str | None
+    protocol: Protocol | str
+    reference: str | None
+    test_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(Options):
+    """What is compared, and how it is measured."""
+
+    bits: Annotated[Sequence[int], Option("Code lengths.")] = (16, 32, 64)
+    seeds: Annotated[Sequence[int], Option("Seeds, each of which determines split, scenario and method.")] = (0, 1, 2)
+    scenario: Annotated[
+        str | None,
+        Option(
+            "How training items are changed.",
+            by_default="``paired`` if a method needs pairs, else ``unpaired``",
+            choices=SCENARIOS,
+        ),
+    ] = None
+    protocol: Annotated[Protocol | str, Option("How to measure, for all three databases.")] = ""
+    reference: Annotated[
+        str | None, Option("The method that the others are tested against.", by_default="the first")
+    ] = None
+    test_share: Annotated[
+        float | None,
+        Option(
+            "Fraction of the items drawn as queries if the data have no split.",
+            by_default="the data set's own number of queries, or 0.2",
+        ),
+    ] = None
+
+
 def compare_methods(
     dataset: Dataset,
     methods: Mapping[str, Mapping[str, Any]] | Sequence[str],
     *,
-    bits: Sequence[int] = (16, 32, 64),
-    seeds: Sequence[int] = (0, 1, 2),
-    scenario: str | None = None,
-    protocol: Protocol | str = "",
-    reference: str | None = None,
-    test_share: float | None = None,
     report: Callable[[str], Any] | None = None,
     partial: Callable[[MethodComparison], Any] | None = None,
+    **options: Unpack[ComparisonOptionValues],
 ) -> MethodComparison:
     """Fit methods for every code length and seed, and measure each with learned, hashed and unseen databases.
 
@@ -276,14 +309,9 @@ def compare_methods(
     ----------
     dataset : with features and labels
     methods : names as for :func:`modalhash.methods.registry.get`, or a dict from them to parameters
-    bits, seeds : code lengths; the seed determines split, scenario and method
-    scenario : one of :data:`SCENARIOS`; by default ``"paired"`` if a method needs pairs, else ``"unpaired"``
-    protocol : how to measure, for all three databases
-    reference : the method that the others are tested against; the first by default
-    test_share : fraction of the items drawn as queries if the data have no split; by default the data set's own number
-        of queries, or 0.2
     report : called with the number of fits and their time estimated from small fits, then with a line after every fit
     partial : called with the results so far if an exception, including an interrupt, ends the work
+    options : by name, e.g. ``bits=[16], seeds=[0]``: see :class:`ComparisonOptions`
 
     Examples
     --------
@@ -299,30 +327,27 @@ def compare_methods(
     if not isinstance(methods, Mapping) and len(given) < len(methods):
         raise ValueError(f"a method is named twice among {', '.join(methods)}; name each once")
     parameters = {name: check_parameters(name, values) for name, values in given.items()}
-    if isinstance(protocol, str):
-        protocol = Protocol.parse(protocol)
+    how = ComparisonOptions(**options)
+    protocol = Protocol.parse(how.protocol) if isinstance(how.protocol, str) else how.protocol
     check_measurable(dataset)
     needing = [name for name in given if registry.get(name).needs_pairs]
-    if scenario is None:
-        scenario = "paired" if needing else "unpaired"
-    check_choice(scenario, "scenario", SCENARIOS)
-    if reference is not None and reference not in given:
+    scenario = how.scenario or ("paired" if needing else "unpaired")
+    reference = how.reference or next(iter(given))
+    if reference not in given:
         raise ValueError(f"the reference {reference!r} is not among the methods {', '.join(given)}")
-    work = _Work(dataset, parameters, scenario, protocol, test_share)
+    work = _Work(dataset, parameters, scenario, protocol, how.test_share)
     runs: list[Run] = []
 
     def measured() -> MethodComparison:
-        first, drawn = next(iter(given)), dataset.split is None
-        return MethodComparison(
-            dataset.name, scenario, protocol, parameters, runs, reference or first, drawn, dataset.kind
-        )
+        drawn = dataset.split is None
+        return MethodComparison(dataset.name, scenario, protocol, parameters, runs, reference, drawn, dataset.kind)
 
-    if report is not None and bits and seeds and (line := work.describe(bits, seeds)):
+    if report is not None and how.bits and how.seeds and (line := work.describe(how.bits, how.seeds)):
         report(line)
     try:
-        for n_bits in bits:
-            for seed in seeds:
-                parts, pairs = prepared(dataset, scenario, seed, test_share=test_share)
+        for n_bits in how.bits:
+            for seed in how.seeds:
+                parts, pairs = prepared(dataset, scenario, seed, test_share=how.test_share)
                 if pairs is None and needing:
                     raise ValueError(
                         f"{needing[0]} learns from pairs, which the scenario {scenario!r} removes; "

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from modalhash.engine.settings import Option, Options
+from modalhash.core.option import Option, Options
 
 MEGABYTE = 2**20
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")

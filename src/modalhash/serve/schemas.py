@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.requests import Request
 
 from modalhash import engine
-from modalhash.engine.settings import Option, Options
+from modalhash.core.option import Option, Options
 from modalhash.serve.errors import field_error
 from modalhash.serve.limits import (
     MAX_DUPLICATE_GROUPS,

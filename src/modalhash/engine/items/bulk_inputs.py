@@ -65,7 +65,7 @@ from modalhash.engine.items.urls import (
     relative_files,
     size_of,
 )
-from modalhash.engine.settings import PART_SIZE
+from modalhash.engine.settings import EncodeOptions
 
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}
@@ -362,7 +362,7 @@ def list_parts(
     *,
     fields: Mapping[str, str] | None = None,
     root: str | None = None,
-    size: int = PART_SIZE,
+    size: int = EncodeOptions.part_size,
     table: TableFormat | None = None,
 ) -> Iterator[InputPart]:
     """Yield the parts of some sources in order, ``size`` inputs each, without duplicate keys.

@@ -32,8 +32,6 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.imports import require
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Matrix
-from modalhash.core.validation import check_int
-from modalhash.data import TableFormat
 from modalhash.engine.items.bulk_inputs import (
     MAX_TEXT_BYTES,
     InputPart,
@@ -61,7 +59,7 @@ from modalhash.engine.items.urls import (
     write_whole,
 )
 from modalhash.engine.search.refinement import model_features
-from modalhash.engine.settings import PART_SIZE
+from modalhash.engine.settings import EncodeOptions
 from modalhash.engine.storage.code_files import CodeRow, Identity, codes_as_bytes, difference
 
 if TYPE_CHECKING:
@@ -107,24 +105,16 @@ def encode_source(
     coder: Coder,
     source: Any,
     out: str | os.PathLike[str],
-    *,
-    fields: Mapping[str, str] | None = None,
-    root: str | os.PathLike[str] | None = None,
-    scheduler: Any = None,
-    workers: int | None = None,
-    part_size: int = PART_SIZE,
+    options: EncodeOptions,
     callback: Callback | None = None,
-    table: TableFormat | None = None,
 ) -> EncodedSource:
     """Encode a source into a folder of Parquet files; see :meth:`modalhash.engine.Engine.encode_to`."""
-    check_int(part_size, "part_size", at_least=1)
-    if workers is not None:
-        check_int(workers, "workers", at_least=1)
-        if scheduler is not None:
-            raise ValueError("workers is for local processes; a scheduler has its own workers")
+    scheduler, workers, fields = options.scheduler, options.workers, options.fields
+    if workers is not None and scheduler is not None:
+        raise ValueError("workers is for local processes; a scheduler has its own workers")
     require("pyarrow.parquet", extra=EXTRA, why="writing codes")
     sources, folder = open_sources(source), location(out)
-    base = None if root is None else location(root)
+    base = None if options.root is None else location(options.root)
     note = {
         "kind": KIND,
         "format": FORMAT,
@@ -132,11 +122,12 @@ def encode_source(
         "sources": [one.where for one in sources],
         "fields": dict(fields or {}),
         "root": base,
-        "part_size": part_size,
+        "part_size": options.part_size,
     }
     _claim(folder, note)
     run = _Run(folder, Reporter(callback), count_inputs(sources, coder.input_kinds))
-    parts = run.missing(list_parts(sources, coder.input_kinds, fields=fields, root=base, size=part_size, table=table))
+    how: dict[str, Any] = {"fields": fields, "root": base, "size": options.part_size, "table": options.table}
+    parts = run.missing(list_parts(sources, coder.input_kinds, **how))
     first = next(parts, None)
     if first is not None:
         if scheduler is None and workers is None and run.total < PROCESSES_FROM:
