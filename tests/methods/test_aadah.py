@@ -100,15 +100,3 @@ def test_a_small_attended_share_is_warned_of(monkeypatch):
     monkeypatch.setattr(aadah, "SPREAD", 30.0)  # nearly one-hot from the start
     with pytest.warns(UserWarning, match=r"attention keeps \d\.\d % of the hidden features of 'image'"):
         small(AADAH, hidden=64, max_epochs=2).fit(data.X, data.Y, **data.fit)
-
-
-def test_impossible_parameters_are_refused():
-    data = block_data(info("aadah"))
-    for parameters, message in (
-        ({"adversary": "yes"}, "adversary is 'yes'"),
-        ({"margin": 0}, "margin is 0"),
-        ({"warm_up": -1}, "warm_up is -1"),
-        ({"hash_hidden": 0}, "hash_hidden is 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            small(AADAH, **parameters).fit(data.X, data.Y, **data.fit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contract import block_data, make
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
 from modalhash.methods import alech
 from modalhash.methods.registry import info
@@ -50,14 +49,6 @@ def test_no_step_raises_the_objective_and_the_sums_are_exact(labels, rng):
     assert np.all(np.diff(values) <= 1e-9 * values[0])
 
 
-@pytest.mark.parametrize("n_bits", [4, 16, 40])  # below and far above the number of classes
-def test_the_trace_falls(n_bits):
-    data = block_data(METHOD, noise=0.6)
-    model = make(METHOD, n_bits).fit(data.X, data.Y, **data.fit)
-    assert model.n_iter_ == len(model.objective_) == 10
-    assert np.all(np.diff(model.objective_) <= 1e-9 * model.objective_[0])
-
-
 @pytest.mark.parametrize("ridge", [0.0, 1e-3])
 def test_hash_functions_minimise_their_objective(labels, rng, ridge):
     """The gradient of ‖φFBᵀ − rS‖² + λ‖B − φF‖², and of the ridge in the metric that the formula implies, is 0."""
@@ -76,14 +67,3 @@ def test_it_starts_from_the_principal_components_of_the_second_modality(rng):
     assert V.shape == (50, 8)
     U = np.linalg.svd(F - F.mean(axis=0), full_matrices=False)[2].T
     np.testing.assert_allclose(np.abs(V[:, :6]), np.abs(F @ U))
-
-
-@pytest.mark.parametrize(
-    ("n_anchors", "expected"), [(None, (500, 1000)), (70, (70, 70)), ({"sound": 9, "sketch": 8}, (8, 9))]
-)
-def test_anchors_are_those_of_the_authors_by_position_unless_given(rng, n_anchors, expected):
-    X = {"sketch": rng.normal(size=(1050, 5)), "sound": rng.normal(size=(1050, 4))}
-    Y = np.eye(3, dtype=int)[rng.integers(3, size=1050)]
-    model = alech.ALECH(4, n_anchors=n_anchors, max_iter=1, random_state=0)
-    model.fit(X, dict.fromkeys(X, Y), pairs="aligned")
-    assert tuple(len(model.maps_[name].anchors_) for name in X) == expected

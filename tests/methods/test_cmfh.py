@@ -89,18 +89,3 @@ def test_stop_rules(rng):
     assert CMFH(6, random_state=0, tol=0, max_iter=60).fit(X, pairs="aligned").n_iter_ == 60
     assert CMFH(6, random_state=0, variant="v2").fit(X, pairs="aligned").n_iter_ == 25
     assert CMFH(6, random_state=0, init="gaussian").fit(X, pairs="aligned").n_iter_ < 1000
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"variant": "v3"}, "variant is 'v3'; expected one of 'v1', 'v2'"),
-        ({"balance": 1.2}, "balance is 1.2; expected a finite number ≥ 0 and ≤ 1"),
-        ({"coupling": 0}, "coupling is 0; expected a finite number > 0"),
-        ({"init": "zeros"}, "init is 'zeros'"),
-        ({"max_iter": 0}, "max_iter is 0"),
-    ],
-)
-def test_bad_parameters_are_refused(rng, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        CMFH(6, **parameters).fit(pairs(rng), pairs="aligned")

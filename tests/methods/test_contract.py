@@ -14,7 +14,9 @@ from contract import ALL, OUTSIDE, PAIRED, SUPERVISED, UNPAIRED, block_data, fit
 from modalhash import load
 from modalhash.core.codes import pack_signs
 from modalhash.evaluation import mean_average_precision
+from modalhash.methods.base import constrained_parameters
 from modalhash.methods.fitted import FittedHasher, ModelFileError, flatten, read_model
+from modalhash.methods.registry import info
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 
@@ -285,6 +287,34 @@ def test_impossible_numbers_of_bits_are_refused(method):
     for n_bits in (0, -3, 240, 1000, 2.5, "16", True):
         with pytest.raises((ValueError, TypeError), match="n_bits is"):
             make(method, n_bits).fit(data.X, data.Y, **data.fit)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_impossible_parameters_are_refused(method):
+    data = block_data(method)
+    for name, hint in constrained_parameters(type(make(method))).items():
+        for value in (-1, "nonsense", *[{"image": -1, "text": -1}] * ("Mapping" in str(hint))):
+            with pytest.raises((ValueError, TypeError), match=rf"^{name} is "):
+                make(method, **{name: value}).fit(data.X, data.Y, **data.fit)
+
+
+@pytest.mark.parametrize("n_bits", [4, 16, 40])  # below and far above the number of classes
+@pytest.mark.parametrize("name", ["alech", "batch", "edmh", "fcmh"])
+def test_no_sweep_raises_the_objective(name, n_bits):
+    data = block_data(info(name), noise=0.6)
+    trace = make(info(name), n_bits, max_iter=8).fit(data.X, data.Y, **data.fit).objective_
+    assert trace.shape == (8,)
+    assert np.all(np.diff(trace) <= 1e-7 * abs(trace[0]))
+
+
+@pytest.mark.parametrize("name", ["cre", "edmh", "fmh", "fsh"])
+def test_the_order_of_the_items_does_not_matter(name, rng):
+    data = block_data(info(name))
+    orders = dict.fromkeys(data.X, rng.permutation(240)) if data.fit else {n: rng.permutation(240) for n in data.X}
+    X, Y = ({n: values[orders[n]] for n, values in part.items()} for part in (data.X, data.Y))
+    model, again = (make(info(name)).fit(*parts, **data.fit) for parts in ((data.X, data.Y), (X, Y)))
+    for n in X:
+        assert np.unpackbits(again.codes_[n] ^ model.codes_[n][orders[n]]).mean() <= (0.01 if name == "cre" else 0)
 
 
 @pytest.mark.parametrize("method", ALL)

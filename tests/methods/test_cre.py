@@ -26,12 +26,6 @@ def fit(data, n_bits=8, **parameters):
     return CRE(n_bits, n_anchors=60, random_state=0, **parameters).fit(data.X, pairs="aligned")
 
 
-def test_it_is_shown_as_a_reimplementation():
-    assert info("cre").reimplementation
-    assert "re-implementation" in cre.__doc__
-    assert "re-implementation" in CRE.__doc__
-
-
 def test_low_rank_similarity_is_the_dense_one(rng):
     F, M = [rng.normal(size=(50, 7)), rng.normal(size=(50, 4))], rng.normal(size=(50, 3))
     np.testing.assert_allclose(cre.similarity(F, M), (F[0] @ F[0].T + F[1] @ F[1].T) @ M, atol=1e-10)
@@ -69,11 +63,3 @@ def test_the_trace_is_the_objective_less_its_constant(rng, monkeypatch):
         P = model.functions_[name]
         expected += 3.0 * (np.linalg.norm(B - (X - X.mean(axis=0)) @ P) ** 2 + 0.1 * np.linalg.norm(P) ** 2)
     assert model.objective_[-1] == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_order_of_the_pairs_does_not_matter(rng):
-    data = block_data(info("cre"))
-    order = rng.permutation(240)
-    first = fit(data)
-    data.X = {name: X[order] for name, X in data.X.items()}
-    assert np.unpackbits(fit(data).codes_["image"] ^ first.codes_["image"][order]).mean() < 0.01

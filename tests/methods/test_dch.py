@@ -121,21 +121,3 @@ def test_functions_are_fitted_to_the_final_codes():
     np.testing.assert_allclose(model.functions_["text"], ridge_regression(X, B, 0.01), atol=1e-8)
     np.testing.assert_allclose(model.classifier_, ridge_regression(B, data.Y["text"].astype(float), 1.0), atol=1e-8)
     np.testing.assert_array_equal(pack_signs(B), model.codes_["image"])
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"b_step": "exact"}, "b_step is 'exact'"),
-        ({"kernel": "linear"}, "kernel is 'linear'"),
-        ({"kernel": "paper", "bandwidth": 0.0}, "bandwidth is 0"),
-        ({"feature_weight": -1.0}, "feature_weight is -1"),
-        ({"feature_weight": {"image": 1.0}}, "feature_weight is given for 'image'"),
-        ({"ridge": 0.0}, "ridge is 0"),
-        ({"max_passes": 0}, "max_passes is 0"),
-    ],
-)
-def test_wrong_parameters_are_refused(parameters, message):
-    data = block_data(PAIRED)
-    with pytest.raises(ValueError, match=message):
-        DCH(16, **parameters).fit(data.X, data.Y, **data.fit)

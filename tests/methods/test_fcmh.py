@@ -66,14 +66,6 @@ def test_no_step_raises_the_objective_and_the_sums_are_exact(labels, rng):
     assert np.all(np.diff(values) <= 1e-7 * abs(values[0]))
 
 
-@pytest.mark.parametrize("n_bits", [4, 16, 40])  # below and far above the number of classes
-def test_the_trace_falls(n_bits):
-    data = block_data(METHOD, noise=0.6)
-    model = make(METHOD, n_bits, max_iter=8).fit(data.X, data.Y, **data.fit)
-    assert model.n_iter_ == len(model.objective_) == 8
-    assert np.all(np.diff(model.objective_) <= 1e-7 * abs(model.objective_[0]))
-
-
 def test_groups_have_more_pairs_than_bits_and_more_than_one_set_of_labels():
     groups = np.repeat([0, 1, 2, 3, 4], [30, 12, 3, 20, 25])
     mixed = np.arange(90) % 2

@@ -77,26 +77,9 @@ def test_every_variant_finds_the_blocks(variant):
     assert 0 <= model.fusion_weight_ <= 1
 
 
-def test_the_order_of_the_pairs_does_not_matter(rng):
-    data = block_data(info("fsh"))
-    order = rng.permutation(240)
-    first = FSH(16, random_state=0).fit(data.X, pairs="aligned")
-    shuffled = FSH(16, random_state=0).fit({n: X[order] for n, X in data.X.items()}, pairs="aligned")
-    np.testing.assert_array_equal(shuffled.codes_["image"], first.codes_["image"][order])
-
-
 def test_too_few_pairs_for_anchors_and_neighbours_are_reported():
     data = block_data(info("fsh"), n=40)
     with pytest.warns(UserWarning, match="n_anchors is 50, but there are 40 pairs"):
         FSH(8, random_state=0).fit(data.X, pairs="aligned")
     with pytest.warns(UserWarning, match="n_neighbors is 10, but there are 5 anchors"):
         FSH(8, n_anchors=5, random_state=0).fit(data.X, pairs="aligned")
-
-
-@pytest.mark.parametrize(
-    "bad", [{"fusion": "mean"}, {"anchors": "grid"}, {"init": "pca"}, {"fit_weight": -1}, {"max_iter": 0}], ids=str
-)
-def test_bad_parameters_are_refused(bad):
-    data = block_data(info("fsh"))
-    with pytest.raises(ValueError, match=f"{next(iter(bad))} is"):
-        FSH(8, random_state=0, **bad).fit(data.X, pairs="aligned")

@@ -70,8 +70,6 @@ def test_one_space_takes_equal_widths_and_is_never_guessed():
     narrow = TRAINING | {"text": TRAINING["text"][:, :8]}
     with pytest.raises(ValueError, match=r"'image' has 32, 'text' has 8 features.*space='own'"):
         ITQ(8, space="shared").fit(narrow)
-    with pytest.raises(ValueError, match="space is 'same'"):
-        ITQ(8, space="same").fit(TRAINING)
     model = ITQ(8, random_state=0).fit(TRAINING)
     assert not np.array_equal(model.functions_["image"], model.functions_["text"])
 

@@ -59,10 +59,3 @@ def test_decorrelation_lowers_what_it_is_a_penalty_of():
         return float(decorrelation(torch.from_numpy(model.decision_function(data.X)["image"])))
 
     assert penalty(0.1) < 0.5 * penalty(0.0)
-
-
-def test_weights_below_zero_are_refused():
-    data = block_data(info("prdh"))
-    for parameter in ("intra", "decorrelation"):
-        with pytest.raises(ValueError, match=f"{parameter} is -1"):
-            small(PRDH, **{parameter: -1}).fit(data.X, data.Y, **data.fit)

@@ -7,7 +7,7 @@ import pytest
 
 from contract import block_data
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods import rucmh, rucmh as steps
+from modalhash.methods import rucmh as steps
 from modalhash.methods.registry import info
 from modalhash.methods.rucmh import RUCMH
 
@@ -35,12 +35,6 @@ def score(model, query, database):
 
 def across(model):
     return min(score(model, "image", "text"), score(model, "text", "image"))
-
-
-def test_it_is_shown_as_a_reimplementation():
-    assert info("rucmh").reimplementation
-    assert "re-implementation" in rucmh.__doc__
-    assert "re-implementation" in RUCMH.__doc__
 
 
 @pytest.mark.parametrize("kernel", ["rbf", None, {"image": "rbf", "text": None}])

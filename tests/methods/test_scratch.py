@@ -127,20 +127,3 @@ def test_two_step_functions_are_a_ridge_regression_on_the_codes():
     B = unpack_signs(model.codes_["text"], 16)
     expected = inv(X.T @ X + 5 / 50 * np.eye(20)) @ X.T @ B
     np.testing.assert_allclose(model.functions_["text"], expected, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"variant": "deep"}, "variant is 'deep'"),
-        ({"regression": 0.0}, "regression is 0"),
-        ({"ridge": 0.0}, "ridge is 0"),
-        ({"label_weight": -1.0}, "label_weight is -1"),
-        ({"reconstruction": {"image": 1.0}}, "reconstruction is given for 'image'"),
-        ({"max_iter": 0}, "max_iter is 0"),
-    ],
-)
-def test_wrong_parameters_are_refused(parameters, message):
-    data = block_data(PAIRED)
-    with pytest.raises(ValueError, match=message):
-        SCRATCH(16, **parameters).fit(data.X, data.Y, **data.fit)

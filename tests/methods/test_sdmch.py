@@ -125,8 +125,3 @@ def test_the_trace_is_the_objective(monkeypatch):
     value = 0.3 * np.sum((B - F) ** 2) + 2.0 * (np.sum((Y - B @ G) ** 2) + 5.0 * np.sum(G**2))
     value += sum(0.5 * np.trace(F.T @ sdmch.laplacian(X, 10).toarray() @ F) for X in data.X.values())
     assert model.objective_[0] == pytest.approx(value)
-
-
-def test_it_is_shown_as_a_reimplementation():
-    assert METHOD.reimplementation
-    assert "A re-implementation." in sdmch.__doc__

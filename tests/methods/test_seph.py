@@ -127,8 +127,6 @@ def test_anchors_are_centres_or_items():
         found = model.maps_["text"].anchors_
         assert found.shape == (60, 18)
         assert all((np.abs(data.X["text"] - anchor).sum(axis=1) < 1e-12).any() for anchor in found) == items
-    with pytest.raises(ValueError, match=r"anchors is 'kmean'"):
-        make(METHOD, anchors="kmean").fit(data.X, data.Y, pairs="aligned")
 
 
 def test_labels_that_no_two_pairs_share_are_refused():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from contract import block_data, make
 from modalhash.core.codes import unpack_signs
@@ -66,7 +65,3 @@ def test_weights_by_position_or_by_name():
     assert srlch.by_position(None, X, "feature_weight", (0.1, 1e-5)) == {"sketch": 0.1, "sound": 1e-5}
     assert srlch.by_position(2, X, "feature_weight", (0.1, 1e-5)) == {"sketch": 2.0, "sound": 2.0}
     assert srlch.by_position({"sound": 1, "sketch": 0}, X, "p", (0.1, 1e-5)) == {"sketch": 0.0, "sound": 1.0}
-    data = block_data(METHOD)
-    for value in (-1, {"image": -1, "text": 1}):
-        with pytest.raises(ValueError, match="feature_weight is -1"):
-            make(METHOD, 16, feature_weight=value).fit(data.X, data.Y, pairs="aligned")

@@ -80,8 +80,3 @@ def test_functions_solve_their_normal_equations(rng):
     W = tech.hash_functions(F, B, G, lam=2.0, xi=0.3)
     left = (F.T @ F + 0.3 * np.eye(6)) @ W @ (B.T @ B + 2.0 * np.eye(5))
     np.testing.assert_allclose(left, F.T @ (5 * S @ B + 2.0 * B), atol=1e-9)
-
-
-def test_it_is_shown_as_a_reimplementation():
-    assert METHOD.reimplementation
-    assert "A re-implementation." in tech.__doc__

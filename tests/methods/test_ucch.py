@@ -140,20 +140,3 @@ def test_only_learning_needs_torch(tmp_path, monkeypatch):
     assert load(tmp_path / "model").transform(data.Xq)["text"].shape == (60, 2)
     with pytest.raises(MissingExtraError, match=re.escape(install_line("torch"))):
         make(METHOD).fit(data.X, pairs="aligned")
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"contrast_weight": 1.5},
-        {"momentum": 2},
-        {"temperature": 0},
-        {"batch_size": 1},
-        {"max_epochs": 0},
-        {"hidden": 0},
-    ],
-)
-def test_impossible_parameters_are_named(parameters):
-    data = block_data(METHOD)
-    with pytest.raises(ValueError, match=next(iter(parameters))):
-        make(METHOD, **parameters).fit(data.X, pairs="aligned")

@@ -53,7 +53,6 @@ from modalhash.core.typing import Array
 from modalhash.core.validation import NonNegative
 from modalhash.methods.base import CrossModalHasher, Training
 
-SOLVERS = ("sequential", "orthogonal")
 DENSE_BELOW = 64
 """Features of the narrower modality up to which a full SVD is as fast as computing its leading pair."""
 NOISE = 1e-8
