@@ -108,8 +108,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "amsh.codes amsh.functions registry rlh.codes",
         "fitted rlh.posteriors",
         "base",
-        "_deep alech amsh batch chance cmfh cre dch fcmh fddh fmh fsh itq label_oracle rlh scm scratch seph srlch wash",
-        "aadah cca_itq dcmh edmh gsph rucmh sapmh smfh tech ucch ucmh",
+        "_deep alech amsh batch chance cmfh cre dch fcmh fddh fmh fsh itq label_oracle rlh scm scratch seph srlch",
+        "aadah cca_itq dcmh edmh gsph rucmh sapmh smfh tech ucch ucmh wash",
         "prdh sdmch",
     ],
     "serve": [

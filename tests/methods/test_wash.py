@@ -7,7 +7,7 @@ import pytest
 
 from contract import block_data, make
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
-from modalhash.methods import wash
+from modalhash.methods import batch, wash
 from modalhash.methods.registry import info
 
 METHOD = info("wash")
@@ -70,7 +70,7 @@ def test_no_step_raises_the_augmented_objective(rng):
         s.E = wash.soft_threshold(s.Y - s.G @ s.S + s.F / s.rho, BETA / s.rho)
         values.append(s.augmented())
         s.V = balanced_procrustes(
-            wash.reconstruction_pull([s.G, *s.X], s.W, WEIGHTS) + wash.pull(s.B, s.Yn, OMEGA), rng
+            batch.reconstruction_pull([s.G, *s.X], s.W, WEIGHTS) + wash.pull(s.B, s.Yn, OMEGA), rng
         )
         values.append(s.augmented())
         assert np.all(np.diff(values) <= 1e-9 * values[0])
@@ -106,7 +106,7 @@ def check_minimum(s, name, rng, number=None):
 
 def test_the_objective_is_that_of_the_dense_matrices(rng):
     s = Slow(rng)
-    drawn = wash.reconstruction_pull([s.G, *s.X], s.W, WEIGHTS)
+    drawn = batch.reconstruction_pull([s.G, *s.X], s.W, WEIGHTS)
     fast = wash.of_codes(s.V, s.B, s.W, s.Yn, drawn, OMEGA, WEIGHTS, LAM)
     fast += sum(eta * np.sum(X**2) for eta, X in zip(WEIGHTS, [s.G, *s.X], strict=True))
     fast += sum(MU * np.sum((X @ P - s.G @ s.S) ** 2) + LAM * np.sum(P**2) for X, P in zip(s.X, s.P, strict=True))

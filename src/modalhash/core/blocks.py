@@ -266,9 +266,7 @@ class FeatureBlocks(FeatureRows):
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
     ) -> list[Any]:
-        results = self._results(
-            work, per_item, shared
-        )  # one stream for all runs, so that no thread waits at the end of a run
+        results = self._results(work, per_item, shared)  # of all runs, so that no thread waits at the end of one
         return [ordered_sum(ordered_sum(islice(results, size)) for size in run) for run in self._runs]
 
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -28,7 +29,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from modalhash.core.blocks import FeatureRows, PlacedRows, RemoteItems, block_groups, ordered_sum
+from modalhash.core.blocks import FeatureRows, PlacedRows, RemoteItems, RemoteRows, block_groups, ordered_sum
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
 from modalhash.core.validation import check_features, check_form, check_magnitude
@@ -153,6 +154,8 @@ SAMPLE_SIZE = 64
 """Evenly spaced rows that are transferred to check what was learned."""
 WORKER_SHARE = 0.5
 """Fraction of a worker's memory limit for raw rows and cached features. Dask spills to disk at 0.6."""
+Runs = Sequence[Sequence[Sequence[slice]]]
+"""Slices of the blocks of each part of each run, see :func:`modalhash.core.blocks.block_groups`."""
 FAN_IN = 8
 """Sums that one task adds to the previous total."""
 
@@ -226,6 +229,11 @@ def _lazy_rows(values: Any, *, model: Any, like: CrossModalHasher, modality: str
     )
 
 
+def _delayed(function: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = require("dask", extra="dask", why="a fit on dask arrays").delayed(function)
+    return made
+
+
 def _known(values: Any, name: str, what: str) -> Any:
     """Return the array; raise if the sizes of its chunks are unknown."""
     if not (hasattr(values, "chunks") and hasattr(values, "ndim")):
@@ -242,29 +250,44 @@ def _checked_array(values: Any, name: str) -> Any:
     """Return a 2-D array of real numbers with known chunks of complete rows."""
     array = _known(values, name, "features")
     if not isinstance(array._meta, np.ndarray):
-        raise TypeError(
-            f"{name!r}: the chunks of the dask array are {type(array._meta).__name__}; expected numpy arrays"
-        )
+        kind = type(array._meta).__name__
+        raise TypeError(f"{name!r}: the chunks of the dask array are {kind}; expected numpy arrays")
     check_form(array.shape, array.dtype, name)
     array = array.rechunk({1: -1})
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
-class DaskItems(RemoteItems):
+class _Tasks(RemoteRows):
+    """Rows on workers, with a task for each chunk or group of them."""
+
+    cluster: Cluster
+
+    @abstractmethod
+    def _apply(self, work: Callable[..., Any], shared: Sequence[Any]) -> list[Any]:
+        """Return futures of the work's results, in the order of the rows."""
+
+    def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
+        return self.cluster.result(total_of(self.cluster, self._apply(work, shared)))
+
+    def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
+        return np.concatenate(self.cluster.results(self._apply(work, shared)))
+
+
+class DaskItems(_Tasks, RemoteItems):
     """The rows of a dask array; each pass reads its chunks again."""
 
     def __init__(
         self, cluster: Cluster, array: Any, sample: tuple[Array, Array], largest: float, order: Array | None = None
     ) -> None:
         self.shape, self.dtype = array.shape, np.dtype(array.dtype)
-        self._cluster, self._array, self._order = cluster, array, order
+        self.cluster, self._array, self._order = cluster, array, order
         self.sample, self.largest = sample, largest
 
     @classmethod
     def of(cls, cluster: Cluster, array: Any, name: str) -> DaskItems:
         n = array.shape[0]
         looked_at = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
-        delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(checked_chunk)
+        delayed = _delayed(checked_chunk)
         starts = np.cumsum([0, *array.chunks[0]])
         tasks = [
             delayed(chunk, name, start, looked_at[(looked_at >= start) & (looked_at < stop)] - start)
@@ -281,42 +304,36 @@ class DaskItems(RemoteItems):
         from_array = require("dask.array", extra="dask", why="codes as dask arrays").from_array
         return from_array(values, chunks=(self._array.chunks[0], -1))
 
-    def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
-        return self._cluster.result(total_of(self._cluster, self._apply(work, shared)))
-
-    def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
-        return np.concatenate(self._cluster.results(self._apply(work, shared)))
-
     def __getitem__(self, rows: Array) -> Array:
         pieces, places = self._pieces([rows])
-        return assembled(self._cluster.results(self._cluster.client.compute(pieces)), places[0])
+        return assembled(self.cluster.results(self.cluster.client.compute(pieces)), places[0])
 
     def ordered(self, order: Array) -> DaskItems:
-        return DaskItems(self._cluster, self._array, self.sample, self.largest, order)
+        return DaskItems(self.cluster, self._array, self.sample, self.largest, order)
 
     def placed(self, *, block_rows: int, run_rows: int | None = None) -> DaskGroups:
         runs = block_groups(self.shape[0], block_rows, run_rows)
         numbers = np.arange(self.shape[0]) if self._order is None else self._order
         extents = [slice(group[0].start, group[-1].stop) for run in runs for group in run]
         pieces, places = self._pieces([numbers[extent] for extent in extents])
-        futures = iter(self._cluster.client.compute(pieces))
-        workers = self._cluster.workers()
+        futures = iter(self.cluster.client.compute(pieces))
+        workers = self.cluster.workers()
         turns = [worker.address for worker in workers for _ in range(worker.threads)]
         groups = [
-            self._cluster.submit(assembled, [next(futures) for _ in place], place, worker=turns[i % len(turns)])
+            self.cluster.submit(assembled, [next(futures) for _ in place], place, worker=turns[i % len(turns)])
             for i, place in enumerate(places)
         ]
-        return DaskGroups(self._cluster, groups, runs, self.shape, self.dtype)
+        return DaskGroups(self.cluster, groups, runs, self.shape, self.dtype)
 
     def _apply(self, work: Callable[..., Any], shared: Sequence[Any]) -> list[Any]:
-        delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(work)
-        common = [self._cluster.share(value) for value in shared]
+        delayed = _delayed(work)
+        common = [self.cluster.share(value) for value in shared]
         chunks = [chunk for chunk, n in zip(self._array.to_delayed()[:, 0], self._array.chunks[0], strict=True) if n]
-        return list(self._cluster.client.compute([delayed(chunk, *common) for chunk in chunks]))
+        return list(self.cluster.client.compute([delayed(chunk, *common) for chunk in chunks]))
 
     def _pieces(self, groups: Sequence[Array]) -> tuple[list[Any], list[list[Array | slice]]]:
         """Return tasks that cut the rows of each group from chunks, and the positions of the pieces in each group."""
-        delayed = require("dask", extra="dask", why="a fit on dask arrays").delayed(rows_taken)
+        delayed = _delayed(rows_taken)
         chunks, ends = self._array.to_delayed()[:, 0], np.cumsum(self._array.chunks[0])
         pieces: list[Any] = []
         places: list[list[Array | slice]] = []
@@ -331,62 +348,42 @@ class DaskItems(RemoteItems):
         return pieces, places
 
 
-class DaskGroups(PlacedRows):
+class DaskGroups(_Tasks, PlacedRows):
     """Rows in groups of blocks that stay on workers, a future per group."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        groups: list[Any],
-        runs: list[list[list[slice]]],
-        shape: tuple[int, int],
-        dtype: np.dtype[Any],
+        self, cluster: Cluster, groups: list[Any], runs: Runs, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
         self.shape, self.dtype = shape, dtype
-        self._cluster, self._groups, self._runs = cluster, groups, runs
+        self.cluster, self.groups, self.runs = cluster, groups, runs
         self._ends = np.array([group[-1].stop for run in runs for group in run])
-
-    def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
-        return self._cluster.result(total_of(self._cluster, self._apply(work, shared)))
-
-    def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
-        return np.concatenate(self._cluster.results(self._apply(work, shared)))
 
     def __getitem__(self, rows: Array) -> Array:
         owner = np.searchsorted(self._ends, rows, side="right")
         starts = np.concatenate([[0], self._ends[:-1]])
         places = [np.flatnonzero(owner == group) for group in np.unique(owner)]
         pieces = [
-            self._cluster.submit(rows_taken, self._groups[group], rows[place] - starts[group])
+            self.cluster.submit(rows_taken, self.groups[group], rows[place] - starts[group])
             for group, place in zip(np.unique(owner), places, strict=True)
         ]
-        return assembled(self._cluster.results(pieces), places)
+        return assembled(self.cluster.results(pieces), places)
 
     def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> DaskParts:
-        workers, owner = self._cluster.workers(), uuid4().hex
+        workers, owner = self.cluster.workers(), uuid4().hex
         raw = self.shape[0] * self.shape[1] * self.dtype.itemsize // len(workers)
         limits = [worker.memory_limit for worker in workers if worker.memory_limit]
         limit = max(0, int(WORKER_SHARE * min(limits)) - raw) if limits else None
-        groups = [group for run in self._runs for group in run]
+        groups = [group for run in self.runs for group in run]
         block_bytes = max(rows.stop - rows.start for rows in groups[0]) * width * np.dtype(dtype).itemsize
         caches = [
-            self._cluster.submit(cache_beside, rows, len(group), block_bytes, owner, memory_limit, limit)
-            for rows, group in zip(self._groups, groups, strict=True)
+            self.cluster.submit(cache_beside, rows, len(group), block_bytes, owner, memory_limit, limit)
+            for rows, group in zip(self.groups, groups, strict=True)
         ]
-        return DaskParts(
-            self._cluster,
-            self._groups,
-            self._runs,
-            self.__getitem__,
-            feature_map,
-            width=width,
-            dtype=dtype,
-            caches=caches,
-        )
+        return DaskParts(self, feature_map, caches, width=width, dtype=dtype)
 
     def _apply(self, work: Callable[..., Any], shared: Sequence[Any]) -> list[Any]:
-        common = [self._cluster.share(value) for value in shared]
-        return [self._cluster.submit(work, group, *common) for group in self._groups]
+        common = [self.cluster.share(value) for value in shared]
+        return [self.cluster.submit(work, group, *common) for group in self.groups]
 
 
 def checked_chunk(chunk: Array, name: str, start: int, looked_at: Array) -> tuple[float, bool, Array, Array]:
@@ -408,8 +405,7 @@ def assembled(pieces: Sequence[Array], places: Sequence[Array | slice]) -> Array
     return rows
 
 
-def cache_beside(rows: Array, *arguments: Any) -> BlockCache:
-    """Return an empty cache on the worker that has the rows."""
+def cache_beside(rows: Array, *arguments: Any) -> BlockCache:  # runs on the worker that has the rows
     return BlockCache(*arguments)
 
 
@@ -537,48 +533,26 @@ def total_of(cluster: Cluster, sums: Sequence[Any]) -> Any:
 
 
 class DaskParts(FeatureRows):
-    """Features of rows on workers.
-
-    Parameters
-    ----------
-    cluster : of the workers
-    rows : futures of the raw rows of each part
-    runs : slices of the blocks of each part of each run, see :func:`modalhash.core.blocks.block_groups`
-    take : returns raw rows by their indices
-    feature_map : a map whose ``_compute`` returns the features; sent again when its mean has been learned
-    width, dtype : of the features
-    caches : futures of a cache for each part
-    """
+    """Features of rows on workers, by a map whose ``_compute`` returns them; ``caches`` has a future for each part."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        rows: Sequence[Any],
-        runs: Sequence[Sequence[Sequence[slice]]],
-        take: Callable[[Array], Array],
-        feature_map: Any,
-        *,
-        width: int,
-        dtype: np.dtype[Any],
-        caches: Sequence[Any],
+        self, rows: DaskGroups, feature_map: Any, caches: Sequence[Any], *, width: int, dtype: np.dtype[Any]
     ) -> None:
-        groups = [group for run in runs for group in run]
-        self.n, self.width, self.dtype = groups[-1][-1].stop, width, dtype
-        self._cluster, self._rows, self._caches = cluster, rows, caches
+        groups = [group for run in rows.runs for group in run]
+        self.n, self.width, self.dtype = rows.shape[0], width, dtype
+        self._cluster, self._rows, self._caches = rows.cluster, rows.groups, caches
         self._extents = [slice(group[0].start, group[-1].stop) for group in groups]
         self._slices = [
             [slice(block.start - group[0].start, block.stop - group[0].start) for block in group] for group in groups
         ]
-        self._run_ends = np.cumsum([len(run) for run in runs])
-        self._take, self._map = take, feature_map
-        self._sent: Any = None
+        self._run_ends = np.cumsum([len(run) for run in rows.runs])
+        self._take, self._map = rows.__getitem__, feature_map
+        self._sent: Any = None  # the map; sent again when its mean has been learned
         self._cut: dict[int, tuple[Array, list[Any]]] = {}
 
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
         sums = self._submit(sum_of_part, work, per_item, shared)
-        return added(
-            self._cluster.result(total_of(self._cluster, sums))
-        )  # a copy, because received arrays are read-only
+        return added(self._cluster.result(total_of(self._cluster, sums)))  # a copy; received arrays are read-only
 
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()

@@ -72,16 +72,14 @@ class ALECH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     similarity : α, weight of the similarity by labels
     quantization : β, how closely codes follow the latent representation
     code_weight : λ, weight of the codes, relative to the similarity, in the hash functions
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
     n_anchors : most anchors of the kernel; or a dict by modality. None is 500 for the first and 1000 for the second
     max_iter : sweeps
-    random_state : int, Generator or None
+    n_bits, kernel, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

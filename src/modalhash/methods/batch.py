@@ -59,7 +59,6 @@ class BATCH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     feature_weight : η1 and η2, reconstruction of the features; or a dict by modality
     label_weight : η0, reconstruction of the labels
     quantization : ω, how closely codes follow the latent representation
@@ -69,7 +68,7 @@ class BATCH(PairedHasher):
         the first modality and 1000 for the second
     ridge : ξ of the hash functions; or a dict by modality
     max_iter : sweeps
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Examples
     --------

@@ -42,7 +42,7 @@ from scipy import sparse
 
 from modalhash.core.blocks import FeatureBlocks, row_slices
 from modalhash.core.features import Linear
-from modalhash.core.linalg import RidgeFactor
+from modalhash.core.linalg import RidgeFactor, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
@@ -164,11 +164,6 @@ def projection_residual(G: Array, XtV: Array, VtV: Array, P: Array) -> float:
     return max(0.0, float(np.trace(VtV) - 2 * np.vdot(XtV, P) + np.vdot(P, G @ P)))
 
 
-def square(A: Array) -> float:
-    """Return ‖A‖²."""
-    return float(np.vdot(A, A))
-
-
 SWEEPS = {"v1": 1000, "v2": 25}
 """Default of ``max_iter``: the release of v1 has no limit (30 sweeps on Wiki, 256 on IAPR TC-12), v2 does 25."""
 
@@ -196,7 +191,6 @@ class CMFH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     variant : "v1" (2013) or "v2" (2015), the authors' two releases
     balance : λ, from 0 to 1, share of the first modality
     coupling : μ > 0, how closely V follows the projections
@@ -204,7 +198,7 @@ class CMFH(PairedHasher):
     init : "uniform" (the authors: U(0, 1) for V and P) or "gaussian" (not official: V normal, P = 0)
     max_iter : most sweeps; None is 1000 for v1, and 25 for v2 as released
     tol : v1 stops when ``objective_`` falls by less than this; 0 never stops early. v2 has no such rule
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
@@ -305,8 +299,8 @@ def norms(G: Array, XtV: Array, VtV: Array, U: Array, P: Array, parts: list[slic
     return {
         "factor": [factor_residual(G[t, t], XtV[t], VtV, U[:, t]) for t in parts],
         "coupling": [projection_residual(G[t, t], XtV[t], VtV, P[t]) for t in parts],
-        "U": [square(U[:, t]) for t in parts],
-        "P": [square(P[t]) for t in parts],
+        "U": [squared(U[:, t]) for t in parts],
+        "P": [squared(P[t]) for t in parts],
         "V": [float(np.trace(VtV))],
     }
 

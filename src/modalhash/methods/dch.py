@@ -55,18 +55,16 @@ class DCH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     b_step : "dcc" (the paper) or "relaxed", the sign of the ridge solution without features (the public copy)
     kernel : None (centred features), "paper" (:math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between centred unit rows,
         and a bias), another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     bandwidth : σ of the kernel "paper"
     feature_weight : ν and μ; or a dict by modality. At 0, items with the same labels get the same code
     label_ridge : λ_G
     ridge : λ_F, of the hash functions, and of the relaxed B-step as in the public copy
     max_iter : sweeps; there is no test of convergence
     max_passes : most passes of DCC over the bits in one sweep; it stops once no bit changes
-    random_state : int, Generator or None
+    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

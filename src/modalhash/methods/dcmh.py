@@ -97,7 +97,6 @@ class DCMH(LikelihoodHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     hidden : units of the hidden layer, or a list with one number per layer; or a dict by modality. The paper has 4,096
         (the last layers of CNN-F) for photos and 8,192 for words, which is slow on a CPU
     quantization : γ ≥ 0
@@ -112,7 +111,7 @@ class DCMH(LikelihoodHasher):
     image_network : a torch module from the features of the modality ``"image"``, (batch, features), to (batch, width).
         A copy of it is trained instead of the hidden layer, below the hash layer. Such a model cannot be saved
     device : where torch computes, e.g. ``"cuda"``
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

@@ -67,7 +67,6 @@ class EDMH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     intra : ω, similarity within a modality. 0 leaves the codes of two modalities unaligned
     quantization : α, how closely codes follow their companions
     regression : λ, how closely codes follow the hash functions; for many items the similarity outweighs α and λ
@@ -78,8 +77,7 @@ class EDMH(CrossModalHasher):
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
         many anchors as items the functions memorise the training items (Wiki, text to image: mAP .72, new items .24)
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
-    random_state : int, Generator or None
+    n_bits, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
     """
 
     n_bits: int = 64

@@ -144,7 +144,6 @@ class FCMH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     global_weight : α₁, similarity between all pairs
     local_weight : α₂, similarity within a group
     global_classes : β₁, correlations of classes over all pairs
@@ -154,7 +153,7 @@ class FCMH(PairedHasher):
     centred : subtract the mean of the features before the hash functions; the authors do not
     ridge : ξ of the hash functions; or a dict by modality
     max_iter : sweeps
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

@@ -59,12 +59,10 @@ class FDDH(PairedHasher):
     feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1 for
         text on MIRFlickr
     label_ridge : γ₁, which keeps relaxed labels near 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality
     max_iter : most sweeps
     tol : stop when the objective falls by less than this share
-    random_state : int, Generator or None
+    kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

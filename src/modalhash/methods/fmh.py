@@ -137,15 +137,11 @@ class FMH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     similarity : α. "auto" is FOMH's 1e-5 from 370,000 items (NUS-WIDE) up and grows as 370,000 / N below
     quantization : β, how closely codes follow D. Above α r times the items of a class, codes stay at their start
     ridge : γ; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
     """
 
     n_bits: int = 64

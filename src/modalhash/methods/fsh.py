@@ -63,7 +63,6 @@ class FSH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     fit_weight : λ, how closely codes follow the linear functions. At 300 these far outweigh the graph
     n_anchors : m, capped at the number of pairs, with a warning
     n_neighbors : k, capped at the number of anchors, with a warning
@@ -73,7 +72,7 @@ class FSH(PairedHasher):
     init : "random" start of W, or "cca" directions (padded with random ones)
     ridge : of the W-step, on features whose rows have length 1
     max_iter : most sweeps
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

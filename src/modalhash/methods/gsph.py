@@ -83,16 +83,12 @@ class GSPH(LogisticHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
     unify : whether learned codes of paired items are the votes, from features; False keeps those from labels (step 1)
     max_iter, tol : of step 1: most sweeps, and the relative fall of the objective's root at which it stops
     function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of the kernel features; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

@@ -81,15 +81,13 @@ class RUCMH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     features, quantization, reconstruction, pairing : a, b, g, h
     ridge : of W
     kernel : "rbf", or None for the features themselves (rows of length 1); or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     n_references : most anchors in V from which other modalities are reconstructed
     n_neighbors : nearest references whose mean is the reconstruction
     max_iter : iterations
-    random_state : int, Generator or None
+    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
     """
 
     supervised: ClassVar[bool] = False

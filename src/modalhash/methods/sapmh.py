@@ -433,19 +433,17 @@ class SAPMH(PartialHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     variant : "balanced" or "authors" (the released code with its errors, which stays at chance on Wiki); see the module
     quantization, semantic : θ, ρ; None is 1e-3 and 0.1, in shares of the feature term, for "balanced", and the
         authors' absolute 1e-4 and 1e-6 for "authors"
     ridge : λ; None is 0.01 for "balanced", 100 (and on U alone) for "authors"
     latent : k, latent dimensions; above n_bits, or HW does not have full rank
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     kernel : "paper", exp(−d²/2σ²); another name in :data:`modalhash.core.features.KERNELS`, "auto"; or by modality
     bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
     encoder_ridge : weight that draws h of a single view to the training items' h; None is 30, or 0 for "authors"
     max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early. None is 50 and
         a share of 1e-4 for "balanced", 100 and 0.01 (absolute) for "authors"
-    random_state : int, Generator or None
+    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
@@ -511,14 +509,12 @@ class UAPMH(PartialHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     quantization, ridge : θ, λ. The authors' values; θ is so small that codes follow H and hardly shape it
     latent : k, latent dimensions. More bits than dimensions add little
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     kernel : "paper", exp(−d²/2σ²); or a name in :data:`modalhash.core.features.KERNELS`; or a dict by modality
     bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
     max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early
-    random_state : int, Generator or None
+    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

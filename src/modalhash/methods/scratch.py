@@ -63,16 +63,13 @@ class SCRATCH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     variant : "one-step" (SCRATCH-o, the released code) or "two-step" (SCRATCH-t, a reconstruction)
     reconstruction : λ; or a dict by modality (the authors' λ_y is 1 − λ_x)
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

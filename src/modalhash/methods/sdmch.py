@@ -72,19 +72,16 @@ class SDMCH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     manifold : λ, how smooth codes are over a modality's graph; or a dict by modality
     quantization : α > 0, how closely codes follow their smooth companion
     label_weight : β > 0, how well codes predict the labels
     label_ridge : ν > 0
     function_weight : μ, how closely codes follow the hash functions (0: fitted afterwards); or a dict by modality
     n_neighbors : k of the graphs, capped at the number of other pairs
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : ξ > 0 of the hash functions
     init : "pca" or "random" codes to start from
     max_iter : most rounds
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
     """
 
     n_bits: int = 64

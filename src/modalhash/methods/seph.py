@@ -240,10 +240,7 @@ class SePH(LogisticHasher, PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     anchors : "kmeans" centres (the authors' SePH_km) or "random" items (SePH_rnd)
-    kernel : "rbf-narrow", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     quantization : α, how closely relaxed codes approach ±1
     penalty : C > 0 of the logistic regressions
     train_items : pairs that both steps learn from, drawn by content; None for all
@@ -252,7 +249,7 @@ class SePH(LogisticHasher, PairedHasher):
     function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of similarities and kernel features; sums over items are float64 in both
     memory_limit : bytes, or a text such as "2GB", for what is kept between iterations; None for no limit
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

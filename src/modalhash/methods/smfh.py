@@ -64,13 +64,13 @@ import numpy as np
 from scipy import sparse
 
 from modalhash.core.features import Linear
-from modalhash.core.linalg import RidgeFactor, unit_rows
+from modalhash.core.linalg import RidgeFactor, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import Count, NonNegative, Positive
 from modalhash.methods.base import PairCodes, PairedHasher
-from modalhash.methods.cmfh import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
+from modalhash.methods.cmfh import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual
 
 
 class Graph:
@@ -248,7 +248,7 @@ def objective(state: TangState) -> float:
     value = w.graph * float(np.vdot(S, state.graph.laplacian(S))) + w.ridge * float(np.trace(StS))
     for G, XtS, U, P, alpha in zip(state.grams, state.XtS, state.U, state.P, w.balance, strict=True):
         value += alpha * factor_residual(G, XtS, StS, U) + w.coupling * projection_residual(G, XtS, StS, P)
-        value += w.ridge * (square(U) + square(P))
+        value += w.ridge * (squared(U) + squared(P))
     return value
 
 
@@ -391,7 +391,6 @@ class SMFH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     variant : "tang" or "liu"
     balance : share of the first modality's factorisation, > 0 and < 1
     coupling, graph, ridge : weights, see the table of the module; None is the variant's default
@@ -402,7 +401,7 @@ class SMFH(PairedHasher):
     max_iter : most sweeps; None is 500 for "tang", 50 for "liu"
     tol : stop when the objective falls by less than this ("liu": not before sweep 6, then also when the graph term is
         small); 0 never stops early, None is 1 for "tang", 0.1 for "liu", as in the authors' codes
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

@@ -59,7 +59,6 @@ class SRLCH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     feature_weight : μ, or a dict by modality; None is 0.1 for the first modality and 1e-5 for the second
     feature_ridge : α, or a dict by modality; None is 0.01 for the first modality and 0.1 for the second
     label_ridge : λ
@@ -68,7 +67,7 @@ class SRLCH(PairedHasher):
     sigma : width of the kernel "paper"
     n_anchors : most anchors of the kernel; or a dict by modality. The authors take 5000 on NUS-WIDE
     max_iter : most sweeps. The authors' demo has 10; by data set they recommend 5 (Wiki) to 50 (MIRFlickr)
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
     """
 
     n_bits: int = 64

@@ -74,17 +74,14 @@ class TECH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     similarity : α, similarity by labels. Its term grows with the number of pairs and far outweighs the rest
     correlation : β, correlations of labels
     prototype_ridge : γ > 0
     feature_weight : η, reconstruction of the features in step 1; 0 omits it
     code_weight : λ of step 2, how closely functions follow the codes, relative to the similarity
     ridge : ξ > 0 of step 2
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps of step 1
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

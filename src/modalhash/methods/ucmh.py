@@ -39,7 +39,7 @@ from scipy import sparse
 from modalhash.core.blocks import FeatureBlocks
 from modalhash.core.codes import pack_signs
 from modalhash.core.features import FeatureMap, kernel_maps
-from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
+from modalhash.core.linalg import RidgeFactor, principal_directions, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
@@ -52,7 +52,7 @@ from modalhash.core.validation import (
     per_modality,
 )
 from modalhash.methods.base import CrossModalHasher, Training
-from modalhash.methods.cmfh import cross, factor_residual, projection_residual, square
+from modalhash.methods.cmfh import cross, factor_residual, projection_residual
 
 PCA_SAMPLE = 2000
 """Most items from which the directions of a PCA start are computed."""
@@ -121,19 +121,16 @@ class UCMH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     feature_weight : α > 0, or a dict by modality
     coupling : μ > 0, how closely V follows the projections
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
     kernel : "rbf", None for the features themselves, centred and of length 1, another name in
         :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features
     max_iter : most sweeps
     tol : stop when the objective falls by less than this share; 0 never stops early
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
-    random_state : int, Generator or None
+    n_bits, n_anchors, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
@@ -231,5 +228,5 @@ def objective(views: dict[str, UCMHView]) -> float:
         factors = factor_residual(view.G, view.XtV, view.VtV, view.U)
         total += view.alpha * factors
         total += view.alpha * weights.coupling * projection_residual(view.G, view.XtV, view.VtV, view.W)
-        total += weights.ridge * (square(view.U) + square(view.W)) + (weights.ridge + graph) * square(view.V)
-    return total - graph * square(semantic_sum(views))
+        total += weights.ridge * (squared(view.U) + squared(view.W)) + (weights.ridge + graph) * squared(view.V)
+    return total - graph * squared(semantic_sum(views))

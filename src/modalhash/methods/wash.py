@@ -47,6 +47,7 @@ from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import Count, NonNegative, Positive, per_modality
 from modalhash.methods.base import PairCodes, PairedHasher
+from modalhash.methods.batch import reconstruction_pull
 
 START_ROWS = 10_000
 """Most pairs from which the principal directions for the start of V are computed."""
@@ -72,7 +73,6 @@ class WASH(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs
     noise : β, price of a doubted label; the larger, the fewer are doubted
     reconstruction : γ, reconstruction of features and label factors from V
     prediction : μ, how closely the low-rank part of the labels follows what the features predict
@@ -81,10 +81,8 @@ class WASH(PairedHasher):
     label_weight : η0, of the label factors in the reconstruction
     feature_weight : η1 and η2, of the features in the reconstruction; or a dict by modality
     ridge : of the hash functions; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.features.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps
-    random_state : int, Generator or None
+    n_bits, kernel, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
@@ -199,14 +197,6 @@ def update_P(GS: Array, features: list[Array], factors: list[RidgeFactor], mu: f
 def soft_threshold(X: Array, cut: float) -> Array:
     """Return the minimiser of cut‖E‖₁ + ½‖E − X‖²."""
     return np.asarray(np.sign(X) * np.maximum(np.abs(X) - cut, 0.0))
-
-
-def reconstruction_pull(targets: list[Array], W: list[Array], weights: list[float]) -> Array:
-    """Return Σ γη X Wᵀ, the pull of the reconstructions on V."""
-    total = np.zeros((len(targets[0]), len(W[0])))
-    for X, w, eta in zip(targets, W, weights, strict=True):
-        total += eta * (X @ w.T)
-    return total
 
 
 def of_codes(

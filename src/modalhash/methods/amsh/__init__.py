@@ -126,7 +126,6 @@ class AMSH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     quantization : η, how closely codes follow the latent representation
     intra : λ, similarity by labels within a modality; 0 is the ablation AMSH-s. The weights do not scale with the
         number n of items of the smallest modality, so "auto" is the paper's 1e-3 from 15,000 items on, the size of its
@@ -137,7 +136,6 @@ class AMSH(CrossModalHasher):
     kernel : "rbf", "rbf-unsquared" (as printed in the paper), None (AMSH-k), another name in
         :data:`modalhash.core.features.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict
         by modality
-    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : ρ of step 2; 0.01 in the authors' code, absent in the paper; or a dict by modality
     init : "random" start of V (paper), or "pca" of the kernel features (authors' code)
     solver : "samples" (paper: one row of V per item), "patterns" (items with the same labels share rows) or "auto",
@@ -152,7 +150,7 @@ class AMSH(CrossModalHasher):
     memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit, on each worker of a Dask
         cluster; the rest is recomputed in every iteration. None for no limit
     unlabelled : "error" or "allow", for items without any label
-    random_state : int, Generator or None
+    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

@@ -107,7 +107,6 @@ class RLH(CrossModalHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
     cross_weight, mixed_weight, label_weight : weights of the three kinds of pairs, at least one of them above 0
     graded : g, from 0 to 1, the fraction of R that depends on the number of common labels. With 0, items that share one
         of several labels may get the same code
@@ -136,7 +135,7 @@ class RLH(CrossModalHasher):
     unlabelled : how to treat items without any label: "error"; "allow", codes from their features without training on
         them; or "posterior", train step 2 on the reliable bits of their posteriors' codes, whose projections are at
         least half the mean magnitude
-    random_state : int, Generator or None
+    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
