@@ -1,4 +1,4 @@
-"""pandas and polars frames, Arrow tables and Hugging Face data sets as columns of plain values; origins of rows.
+"""Frames, Arrow tables and Hugging Face data sets as columns of plain values and as labels, and the origins of rows.
 
 They are recognised by the module of their class and read through narwhals, so no package is imported in vain; pandas is
 never imported here.
@@ -9,6 +9,7 @@ instead of that of an array.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -291,6 +292,123 @@ def _named(cell: Any, names: list[str]) -> list[str]:
     """Return the names of class numbers of Hugging Face's ``ClassLabel``; −1 means no class."""
     numbers = cell if isinstance(cell, list) else [cell]
     return [names[one] for one in numbers if isinstance(one, int) and 0 <= one < len(names)]
+
+
+def frame_labels(Y: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return labels in which frames are 0/1 arrays, with the same classes as columns in every modality.
+
+    Columns of 0 and 1 are classes, matched by name. A single column of names, lists of names or class numbers becomes
+    one column for each name that occurs in any modality.
+    """
+    frames = {name: Frame(values, f"{name!r}, labels") for name, values in Y.items() if is_frame(values)}
+    if not frames:
+        return Y
+    if others := [name for name in Y if name not in frames]:
+        raise TypeError(
+            f"labels of {quoted(frames)} are frames, and those of {quoted(others)} an array, whose columns have no "
+            "names to match. Pass all as frames, or all as arrays"
+        )
+    indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
+    if indicators and len(indicators) < len(frames):
+        others = [name for name in frames if name not in indicators]
+        raise TypeError(
+            f"labels of {quoted(indicators)} are columns of 0 and 1, and those of {quoted(others)} names: pass all in "
+            "one form"
+        )
+    if indicators:
+        first = next(iter(indicators))
+        columns = indicators[first].columns
+        for name, frame in indicators.items():
+            if set(frame.columns) != set(columns):
+                odd = sorted(set(frame.columns) ^ set(columns))
+                raise ValueError(
+                    f"label columns of {first!r} and {name!r} differ: only one has {', '.join(map(repr, odd[:5]))}; "
+                    "all share the same classes. Add the column, with 0 in it, where it is missing"
+                )
+        return {name: _indicator_matrix(frame, columns) for name, frame in frames.items()}
+    cells = {name: _label_cells(frame, name) for name, frame in frames.items()}
+    classes = {word: at for at, word in enumerate(sorted({w for rows in cells.values() for row in rows for w in row}))}
+    spread = {}
+    for name, rows in cells.items():
+        spread[name] = np.zeros((len(rows), max(1, len(classes))), dtype=bool)
+        for number, row in enumerate(rows):
+            spread[name][number, [classes[word] for word in row]] = True
+    return spread
+
+
+def _indicator_matrix(frame: Frame, columns: list[str]) -> Array:
+    matrix = np.stack([frame.numbers(column) for column in columns], axis=1)
+    wrong = np.argwhere((matrix != 0) & (matrix != 1))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        raise ValueError(
+            f"{frame.what}: {frame.row(row)}, column {columns[column]!r} is {matrix[row, column].item()!r}; expected "
+            "only 0 and 1. Threshold weights or counts first, e.g. Y > 0; class numbers go into one column"
+        )
+    return matrix.astype(bool)
+
+
+def _are_indicators(frame: Frame) -> bool:
+    """Return whether labels are columns of 0 and 1: several columns, or a boolean one."""
+    if any(kind != NUMBER for kind in frame.kinds.values()):
+        if len(frame.columns) > 1:
+            odd = next(name for name, kind in frame.kinds.items() if kind != NUMBER)
+            raise TypeError(
+                f"{frame.what} are {len(frame.columns)} columns, and {odd!r} holds no numbers; expected one column of "
+                f"names, e.g. frame[{odd!r}], or several of 0 and 1"
+            )
+        return False
+    return len(frame.columns) != 1 or bool(frame.numbers(frame.columns[0]).dtype == bool)
+
+
+def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
+    """Return the labels of each row, from names, lists of names, ``a;b`` or class numbers."""
+    column = frame.columns[0]
+    if (kind := frame.kinds[column]) not in (TEXT, NAMES, NUMBER):
+        raise TypeError(
+            f"{name!r}: labels are {kind_of_frame(frame.native)} of {kind} values; expected names, lists of names, "
+            "class numbers, or columns of 0 and 1"
+        )
+    cells = []
+    for number, cell in enumerate(frame.values(column)):
+        try:
+            cells.append(parse_labels(cell))
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {frame.row(number)}, column {column!r}: {error}") from None
+    return cells
+
+
+def parse_labels(value: Any) -> tuple[str, ...]:
+    """Return the distinct label names of one item.
+
+    Parameters
+    ----------
+    value
+        A list of names, a text with ``;`` or ``|`` between the names, a class number, None or an empty text.
+
+    Examples
+    --------
+    >>> parse_labels("dog; pet"), parse_labels(["house", 7]), parse_labels(3), parse_labels("")
+    (('dog', 'pet'), ('house', '7'), ('3',), ())
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return ()
+    if isinstance(value, float):
+        if value != value:
+            return ()
+        value = int(value) if value.is_integer() else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if isinstance(value, str):
+        value = value.replace("|", ";").split(";")
+    if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
+        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
+    words = (str(word).strip() for word in value if word is not None)
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def quoted(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ was passed, what was expected and what to do.
 from __future__ import annotations
 
 import re
-import reprlib
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,16 +18,13 @@ from scipy import sparse
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.frames import (
-    NAMES,
-    NUMBER,
-    TEXT,
-    Frame,
     TracedFeatures,
     frame_columns,
+    frame_labels,
     frame_matrix,
     is_frame,
-    kind_of_frame,
     name_row,
+    quoted,
 )
 from modalhash.core.typing import Array, Matrix
 
@@ -53,7 +49,7 @@ def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_r
     clean = {}
     for name, values in X.items():
         if expected is not None and name not in expected:
-            raise ValueError(f"X has the modality {name!r}; the model was fitted on {_names(expected)}")
+            raise ValueError(f"X has the modality {name!r}; the model was fitted on {quoted(expected)}")
         clean[name] = _check_matrix(values, name, _places(X, name, first_row))
         width = clean[name].shape[1]
         if expected is not None and width != expected[name]:
@@ -95,10 +91,10 @@ def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") 
     _check_mapping(Y, "Y", "labels")
     check_choice(unlabelled, "unlabelled", ("error", "allow"))
     if missing := [name for name in X if name not in Y]:
-        raise ValueError(f"Y lacks labels for {_names(missing)}; it has {_names(Y)}. Every modality needs its own")
+        raise ValueError(f"Y lacks labels for {quoted(missing)}; it has {quoted(Y)}. Every modality needs its own")
     if unknown := [name for name in Y if name not in X]:
-        raise ValueError(f"Y has labels for {_names(unknown)}, but X has only {_names(X)}")
-    Y = _label_arrays(Y)
+        raise ValueError(f"Y has labels for {quoted(unknown)}, but X has only {quoted(X)}")
+    Y = frame_labels(Y)
     clean = {name: _check_label_matrix(Y[name], name, X[name].shape[0]) for name in X}
     columns = {name: labels.shape[1] for name, labels in clean.items()}
     if len(set(columns.values())) > 1:
@@ -136,7 +132,7 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
     if index.ndim != 2 or index.shape[1] != len(sizes) or not np.issubdtype(index.dtype, np.integer):
         raise ValueError(
             f"pairs: got an array of {index.dtype} with shape {index.shape}; expected integers of shape "
-            f"(pairs, {len(sizes)}): row numbers in {_names(sizes)}, or 'aligned', or None"
+            f"(pairs, {len(sizes)}): row numbers in {quoted(sizes)}, or 'aligned', or None"
         )
     for column, (name, n) in zip(index.T, sizes.items(), strict=True):
         if len(column) and (column.min() < 0 or column.max() >= n):
@@ -240,7 +236,7 @@ def per_modality(value: T | Mapping[str, T], X: Mapping[str, Any], parameter: st
     if not isinstance(value, Mapping):
         return dict.fromkeys(X, value)
     if set(value) != set(X):
-        raise ValueError(f"{parameter} is given for {_names(value)}; expected one value, or a dict with {_names(X)}")
+        raise ValueError(f"{parameter} is given for {quoted(value)}; expected one value, or a dict with {quoted(X)}")
     return {name: value[name] for name in X}
 
 
@@ -463,119 +459,6 @@ def _is_finite(values: Array) -> bool:
     return not values.size or bool(np.isfinite(largest_magnitude(values)))
 
 
-def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return labels in which frames are 0/1 arrays, with the same classes as columns in every modality.
-
-    Columns of 0 and 1 are classes, matched by name. A single column of names, lists of names or class numbers becomes
-    one column for each name that occurs in any modality.
-    """
-    frames = {name: Frame(values, f"{name!r}, labels") for name, values in Y.items() if is_frame(values)}
-    if not frames:
-        return Y
-    if others := [name for name in Y if name not in frames]:
-        raise TypeError(
-            f"labels of {_names(frames)} are frames, and those of {_names(others)} an array, whose columns have no "
-            "names to match. Pass all as frames, or all as arrays"
-        )
-    indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
-    if indicators and len(indicators) < len(frames):
-        others = [name for name in frames if name not in indicators]
-        raise TypeError(
-            f"labels of {_names(indicators)} are columns of 0 and 1, and those of {_names(others)} names: pass all in "
-            "one form"
-        )
-    if indicators:
-        first = next(iter(indicators))
-        columns = indicators[first].columns
-        for name, frame in indicators.items():
-            if set(frame.columns) != set(columns):
-                odd = sorted(set(frame.columns) ^ set(columns))
-                raise ValueError(
-                    f"label columns of {first!r} and {name!r} differ: only one has {', '.join(map(repr, odd[:5]))}; "
-                    "all share the same classes. Add the column, with 0 in it, where it is missing"
-                )
-        return {name: _indicator_matrix(frame, columns) for name, frame in frames.items()}
-    cells = {name: _label_cells(frame, name) for name, frame in frames.items()}
-    classes = {word: at for at, word in enumerate(sorted({w for rows in cells.values() for row in rows for w in row}))}
-    spread = {}
-    for name, rows in cells.items():
-        spread[name] = np.zeros((len(rows), max(1, len(classes))), dtype=bool)
-        for number, row in enumerate(rows):
-            spread[name][number, [classes[word] for word in row]] = True
-    return spread
-
-
-def _indicator_matrix(frame: Frame, columns: list[str]) -> Array:
-    matrix = np.stack([frame.numbers(column) for column in columns], axis=1)
-    wrong = np.argwhere((matrix != 0) & (matrix != 1))
-    if len(wrong):
-        row, column = map(int, wrong[0])
-        raise ValueError(
-            f"{frame.what}: {frame.row(row)}, column {columns[column]!r} is {matrix[row, column].item()!r}; expected "
-            "only 0 and 1. Threshold weights or counts first, e.g. Y > 0; class numbers go into one column"
-        )
-    return matrix.astype(bool)
-
-
-def _are_indicators(frame: Frame) -> bool:
-    """Return whether labels are columns of 0 and 1: several columns, or a boolean one."""
-    if any(kind != NUMBER for kind in frame.kinds.values()):
-        if len(frame.columns) > 1:
-            odd = next(name for name, kind in frame.kinds.items() if kind != NUMBER)
-            raise TypeError(
-                f"{frame.what} are {len(frame.columns)} columns, and {odd!r} holds no numbers; expected one column of "
-                f"names, e.g. frame[{odd!r}], or several of 0 and 1"
-            )
-        return False
-    return len(frame.columns) != 1 or bool(frame.numbers(frame.columns[0]).dtype == bool)
-
-
-def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
-    """Return the labels of each row, from names, lists of names, ``a;b`` or class numbers."""
-    column = frame.columns[0]
-    if (kind := frame.kinds[column]) not in (TEXT, NAMES, NUMBER):
-        raise TypeError(
-            f"{name!r}: labels are {kind_of_frame(frame.native)} of {kind} values; expected names, lists of names, "
-            "class numbers, or columns of 0 and 1"
-        )
-    cells = []
-    for number, cell in enumerate(frame.values(column)):
-        try:
-            cells.append(parse_labels(cell))
-        except ValueError as error:
-            raise ValueError(f"{name!r}: {frame.row(number)}, column {column!r}: {error}") from None
-    return cells
-
-
-def parse_labels(value: Any) -> tuple[str, ...]:
-    """Return the distinct label names of one item.
-
-    Parameters
-    ----------
-    value
-        A list of names, a text with ``;`` or ``|`` between the names, a class number, None or an empty text.
-
-    Examples
-    --------
-    >>> parse_labels("dog; pet"), parse_labels(["house", 7]), parse_labels(3), parse_labels("")
-    (('dog', 'pet'), ('house', '7'), ('3',), ())
-    """
-    if value is None or (isinstance(value, str) and not value):
-        return ()
-    if isinstance(value, float):
-        if value != value:
-            return ()
-        value = int(value) if value.is_integer() else value
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
-    if isinstance(value, str):
-        value = value.replace("|", ";").split(";")
-    if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
-        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
-    words = (str(word).strip() for word in value if word is not None)
-    return tuple(dict.fromkeys(word for word in words if word))
-
-
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:
     if sparse.issparse(values):
         check_sparse(values, f"{name!r}, labels")
@@ -618,10 +501,6 @@ def _check_unlabelled(labels: Array, name: str, unlabelled: str) -> None:
         UserWarning,
         stacklevel=5,
     )
-
-
-def _names(names: Any) -> str:
-    return ", ".join(repr(name) for name in names)
 
 
 def _kind(value: Any) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 from scipy import sparse
 
 from modalhash.core.files import write_atomically
-from modalhash.core.frames import Origin, TracedFeatures
+from modalhash.core.frames import Origin, TracedFeatures, parse_labels as parse_labels
 from modalhash.core.linalg import PrincipalComponents
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_sparse, parse_labels as parse_labels
+from modalhash.core.validation import check_sparse
 from modalhash.data.formats.variables import ReadError
 
 KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
