@@ -146,7 +146,6 @@ class Cluster:
 
 
 def identity(value: T) -> T:
-    """Return the value; as a task, its result can be recomputed by Dask."""
     return value
 
 
@@ -467,8 +466,7 @@ class BlockCache:
         return BlockCache, self._arguments
 
     def __sizeof__(self) -> int:
-        """Return the reserved size, because Dask asks before the cache is filled."""
-        return object.__sizeof__(self) + self._size
+        return object.__sizeof__(self) + self._size  # as reserved, because Dask asks before the cache is filled
 
     def block(self, i: int, rows: Array, where: slice, feature_map: Any) -> Array:
         """Return the features of block ``i``, which are those of ``rows[where]``."""

@@ -255,8 +255,8 @@ def _divisor(hits: Array, n_relevant: Array, depth: int, normaliser: str) -> Arr
     return n_relevant if normaliser == "relevant" else np.minimum(n_relevant, depth)
 
 
-def _divide(sums: Array, divisors: Array) -> Array:
-    return np.divide(sums, divisors, out=np.zeros(len(sums)), where=divisors > 0)
+def _divide(parts: Array, wholes: Array) -> Array:
+    return np.divide(parts, wholes, out=np.zeros(np.shape(parts)), where=np.asarray(wholes) > 0)
 
 
 def _expected_ratio(histogram: Array, depth: int) -> float:
@@ -341,10 +341,10 @@ def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") 
     radii = np.arange(items.shape[1])
     if average == "micro":
         hits = relevant.sum(axis=0)
-        return Curve(radii, _ratio(hits, items.sum(axis=0)), _ratio(hits, ranking.n_relevant.sum()))
+        return Curve(radii, _divide(hits, items.sum(axis=0)), _divide(hits, ranking.n_relevant.sum()))
     queries = _n_counted(ranking, empty)
-    precision = _ratio(relevant, items).sum(axis=0) / queries
-    recall = _ratio(relevant, ranking.n_relevant[:, None]).sum(axis=0) / queries
+    precision = _divide(relevant, items).sum(axis=0) / queries
+    recall = _divide(relevant, ranking.n_relevant[:, None]).sum(axis=0) / queries
     return Curve(radii, precision, recall)
 
 
@@ -374,7 +374,3 @@ def _gains(ranking: Ranking, ties: str) -> tuple[Array, Array]:
 
 def _n_counted(ranking: Ranking, empty: str) -> int:
     return max(1, int((ranking.n_relevant > 0).sum())) if empty == "skip" else ranking.n_queries
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.zeros(np.shape(part)), where=np.asarray(whole) > 0)

@@ -208,8 +208,7 @@ def _lines(content: bytes) -> list[tuple[str, str]]:
     return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
 
 
-def _is_own(name: str) -> bool:
-    """Return whether a name is that of a file inside a results folder."""
+def _is_own(name: str) -> bool:  # of a file inside a results folder
     kind, *parts = name.split("/")
     return len(parts) == {"cells": 2, "datasets": 1}.get(kind) and not any(
         part.strip(".") == "" or set(part) & set("\\\0") for part in parts
@@ -344,7 +343,6 @@ class Study:
         return None if found is None else found.mean
 
     def chance(self, direction: str, database: str) -> float | None:
-        """Return the mAP of a random ranking."""
         entries = self._entries(self.results.values(), database, direction)
         return float(np.mean([entry["chance"] for entry in entries])) if entries else None
 
@@ -387,8 +385,8 @@ class Study:
         return np.array([np.nan if x is None else x for x in entry["average_precision"]])
 
     def precision_at(self, label: str, bits: int, direction: str, database: str) -> dict[int, float]:
-        found = [entry["precision_at"] for entry in self._entries(self.of(label, bits).values(), database, direction)
-                 if "precision_at" in entry]  # fmt: skip
+        entries = self._entries(self.of(label, bits).values(), database, direction)
+        found = [entry["precision_at"] for entry in entries if "precision_at" in entry]
         return {int(n): float(np.mean([one[n] for one in found])) for n in (found[0] if found else ())}
 
     def tests(self, reference: str, *, draws: int = 10_000) -> dict[TestedPlace, PairedTest]:
@@ -473,7 +471,7 @@ def quality_tables(study: Study, against: str = "") -> list[Table]:
     for direction in study.directions:
         rows = []
         for row in study.shown:
-            spreads = [_marked(study, row, bits, direction, kind, tests) for bits, kind in columns]
+            spreads = [_marked(study, (row, bits, direction, kind), tests) for bits, kind in columns]
             if any(spread is not None for spread in spreads):
                 rows.append([*row[: 2 if several else 1], *spreads])
         tables.append(
@@ -498,17 +496,9 @@ def reference_of(study: Study, against: str = "") -> str:
     return against or (study.shown[0][0] if study.shown else "")
 
 
-def _marked(
-    study: Study,
-    row: RowName,
-    bits: int,
-    direction: str,
-    database: str,
-    tests: Mapping[TestedPlace, PairedTest],
-) -> Spread | None:
-    label, scenario, sweep = row
-    spread = study.spread(label, bits, direction, database, sweep, scenario)
-    test = tests.get((row, bits, direction, database))
+def _marked(study: Study, place: TestedPlace, tests: Mapping[TestedPlace, PairedTest]) -> Spread | None:
+    (label, scenario, sweep), bits, direction, database = place
+    spread, test = study.spread(label, bits, direction, database, sweep, scenario), tests.get(place)
     if spread is None or test is None:
         return spread
     return MarkedSpread(spread.mean, spread.sd, spread.n, test.arrow, test.p_holm)
