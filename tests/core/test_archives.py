@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
@@ -160,3 +161,57 @@ def test_a_folder_may_be_called_like_an_archive(tmp_path):
 def test_urls_of_members():
     assert str(find_member("tar://a/1.jpg::file:///data/s.tar")) == "/data/s.tar!/a/1.jpg"
     assert find_member("tar://a/1.jpg::s3://bucket/s.tar") is None
+
+
+def header(kind, size):
+    member = tarfile.TarInfo("header")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def pax(*fields):
+    records = [next(line for n in range(99) if len(line := f"{n} {field}\n") == n) for field in fields]
+    data = "".join(records).encode()
+    return header(tarfile.XHDTYPE, len(data)) + data.ljust(tarfile.BLOCKSIZE, b"\0")
+
+
+CLAIMS = {
+    "extended": header(tarfile.XHDTYPE, 3 * 2**30),
+    "global": header(tarfile.XGLTYPE, 3 * 2**30),
+    "name": header(tarfile.GNUTYPE_LONGNAME, 3 * 2**30),
+    "link": header(tarfile.GNUTYPE_LONGLINK, 3 * 2**30),
+    "many": pax("a=b") * 100_000,
+    "sparse": pax("GNU.sparse.major=1", "GNU.sparse.minor=0")
+    + header(tarfile.REGTYPE, 2**24)
+    + b"99999999\n"
+    + b"9\n" * 2**23,
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("name", ["photos.tar", "photos.tar.gz"])
+def test_headers_of_a_tar_are_bounded(tmp_path, name, claim):
+    path, content = tmp_path / name, CLAIMS[claim]
+    if name == "photos.tar":
+        path.write_bytes(content)
+        os.truncate(path, 2**32)  # sparse
+    else:
+        path.write_bytes(gzip.compress(content + bytes(2**28), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError, match="more than 131,072 bytes of headers"):
+            names(path)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_and_global_headers_of_a_tar_are_not_kept(tmp_path):
+    with tarfile.open(tmp_path / "photos.tar", "w", pax_headers={"comment": "a commit"}) as archive:
+        for number in range(20):
+            archive.addfile(tarfile.TarInfo(f"{'deep/' * 60}{number}.jpg"))
+    with (tmp_path / "photos.tar").open("rb") as file:
+        for tar, member in _archives.tar_members(file):
+            assert (tar.members, tar.pax_headers) == ([], {})
+            assert member.name.startswith("deep/deep")
+    assert len(names(tmp_path / "photos.tar")) == 20

@@ -32,6 +32,8 @@ MAX_MEMBER_BYTES = 256 * 2**20
 """Limit for a member that is read into memory."""
 LEAST_GROWTH, GROWTH_PER_BYTE = 2**30, 32
 """Limits of a compressed tar: 1 GiB, or 32 times its size; photos hardly compress."""
+MAX_HEADER_BYTES = 128 * 2**10
+"""Limit for the headers of one member of a tar, which are read into memory."""
 _KEPT = 8  # tables of contents
 _MEMBER = re.compile(r"(.+?(?:\.zip|\.tar|\.tar\.gz|\.tgz))!/(.+)", re.IGNORECASE | re.DOTALL)
 _TAR_URL = re.compile(r"tar://(.+)::file://(.+)", re.DOTALL)
@@ -355,16 +357,43 @@ class _Bounded:
             raise ArchiveError(reason, "the archive")
 
 
+class _Headers:
+    """A file of which few bytes are read: the headers of one member."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._left = file, MAX_HEADER_BYTES
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self._left -= size
+        if self._left < 0:
+            raise ArchiveError(f"a member has more than {MAX_HEADER_BYTES:,} bytes of headers", "the archive")
+        return bytes(self._file.read(size))
+
+
+class BoundedTar(tarfile.TarFile):
+    """A tar whose headers are limited; members that were returned are not kept."""
+
+    def next(self) -> tarfile.TarInfo | None:
+        file = self.fileobj
+        self.fileobj = _Headers(file)  # type: ignore[assignment]
+        try:
+            return super().next()
+        finally:
+            self.fileobj = file
+            vars(self)["members"].clear()
+            self.pax_headers.clear()  # type: ignore[attr-defined]
+
+
 def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Yield the members of a seekable tar in order; raise ArchiveError where it is damaged."""
     n_members = 0
     try:
-        tar = tarfile.TarFile(fileobj=file, mode="r")
+        tar = BoundedTar(fileobj=file, mode="r")
     except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise ArchiveError(f"not a tar ({error})", "the archive") from None
     try:
         while (member := tar.next()) is not None:
-            vars(tar)["members"].clear()  # it would keep all previous members
             n_members += 1
             yield tar, member
         file.seek(tar.offset)  # of the block that tarfile took for the end

@@ -368,14 +368,17 @@ def sync_tree(folder: Path) -> None:
 
 def link_tree(source: Path, target: Path) -> None:
     """Hard-link a file or the files of a folder to another place, or copy them if that fails."""
-    if source.is_file():
-        _link_or_copy(os.fspath(source), os.fspath(target))
-    if not source.is_dir():
-        return
-    try:
-        shutil.copytree(source, target, copy_function=_link_or_copy, dirs_exist_ok=True)
-    except shutil.Error as error:
-        raise OSError(f"{source} cannot be carried over: {error.args[0][0][2]}") from error
+    copy_tree(source, target, _link_or_copy)
+
+
+def copy_tree(source: Path, target: Path, copy: Callable[[str, str], object] = shutil.copy2) -> None:
+    """Copy a file or a folder, if there is one; unlike :func:`shutil.copytree`, raise the first error as it is."""
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+        for name in os.listdir(source):
+            copy_tree(source / name, target / name, copy)
+    elif source.exists():
+        copy(os.fspath(source), os.fspath(target))
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import re
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -175,6 +178,58 @@ def test_what_is_no_archive_is_refused(tmp_path, backup):
         backup_engine(tmp_path / "nothing", tmp_path / "new.tar")
     assert not (tmp_path / "restored").exists()
     assert not (tmp_path / "new.tar").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_header_that_claims_gigabytes_is_not_read(backup, tmp_path, kind, is_first):
+    member = tarfile.TarInfo("header")
+    member.type, member.size = kind, 3 * 2**30
+    with tarfile.open(backup) as opened:
+        end = opened.getmembers()[0 if is_first else 2].offset
+    with backup.open("r+b") as file:
+        file.seek(end)
+        file.write(member.tobuf())
+        file.truncate(2**32)  # sparse
+    tracemalloc.start()
+    try:
+        with pytest.raises(EngineError, match="more than 131,072 bytes of headers"):
+            restore_engine(backup, tmp_path / "restored")
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_second_list_of_members_is_refused(backup, tmp_path):
+    rewrite(backup, lambda members: [*members, members[0]])
+    with pytest.raises(EngineError, match=r"'backup\.json' does not match"):
+        restore_engine(backup, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("part", ["model", "media", "archive", "items"])
+@pytest.mark.parametrize("name", ["engine.tar", "engine.tar.gz"])
+def test_a_backup_on_a_full_disk_is_one_clear_error_and_leaves_nothing(engine, tmp_path, monkeypatch, part, name):
+    """Whatever is being written when the disk is full."""
+    engine.add([{"id": "gif", "data": ONE_PIXEL_GIF}], keep=True)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
+
+    def refuse(*given, **more):
+        raise full
+
+    if part in ("model", "media"):
+        monkeypatch.setattr("modalhash.core.files.copy_tree.__defaults__", (refuse,))
+        if part == "media":
+            monkeypatch.setattr("os.link", refuse)
+            monkeypatch.setattr("shutil.copy2", refuse)
+    elif part == "archive":
+        monkeypatch.setattr(tarfile, "copyfileobj", refuse)
+    else:
+        monkeypatch.setattr(SqliteStore, "backup", refuse)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(EngineError, match=rf"no space for .*{re.escape(name)}; free some"):
+        backup_engine(engine.path, tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_an_archive_that_needs_more_room_than_there_is(backup, tmp_path, monkeypatch):

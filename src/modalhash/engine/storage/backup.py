@@ -6,12 +6,14 @@ files of the engine's folder (:mod:`modalhash.engine.storage.folder`) with the m
 
 from __future__ import annotations
 
+import errno
 import lzma
 import shutil
 import tarfile
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -19,8 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from modalhash.core import files as _config
+from modalhash.core.archives import BoundedTar
 from modalhash.core.files import (
     abandoned_folders,
+    copy_tree,
     link_tree,
     scratch_folder,
     sha256_of,
@@ -50,7 +54,7 @@ from modalhash.engine.storage.folder import (
     recover_engine,
     write_config,
 )
-from modalhash.store import SqliteStore, StoreError
+from modalhash.store import SqliteStore, StoreError, StoreFullError
 
 FORMAT = 1
 KIND = "modalhash backup"
@@ -81,7 +85,7 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
     sweep([*left, *temporary_files(parent)])
     while True:
         generation = Generation(folder)
-        with scratch_folder(file) as scratch:
+        with _room_for(file), scratch_folder(file) as scratch:
             stage = scratch / "new"
             try:
                 missing = _stage(folder, stage, database)
@@ -123,11 +127,12 @@ def restore_engine(
     """
     file, folder = Path(file), Path(folder)
     with (
+        _room_for(folder),
         create_store(folder, store, variable=store_variable) as place,
         new_folder(folder, overwrite=overwrite, keep_media=False) as fresh,
     ):
         try:
-            with tarfile.open(file, "r:*") as archive:
+            with BoundedTar.open(file, "r:*") as archive:
                 _extract(archive, fresh, file)
         except EngineError:
             raise
@@ -139,6 +144,17 @@ def restore_engine(
         if place.kind != SQLITE:
             _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
         write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
+
+
+@contextmanager
+def _room_for(target: Path) -> Iterator[None]:
+    """Name the target, not one of many temporary files, if the disk is full."""
+    try:
+        yield
+    except (OSError, StoreFullError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise EngineError(f"no space for {target}; free some, or choose another disk") from error
 
 
 def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, files: ItemFiles) -> None:
@@ -174,10 +190,7 @@ def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
     place = StoreLocation.of(read_config(folder), database=database)
     stage.mkdir()
     for name in _PARTS:
-        if (folder / name).is_dir():
-            shutil.copytree(folder / name, stage / name)
-        elif (folder / name).exists():
-            shutil.copy2(folder / name, stage / name)
+        copy_tree(folder / name, stage / name)
     write_config(stage, {name: value for name, value in read_config(stage).items() if name != "store"})
     used: set[str] = set()
     for _ in range(_ATTEMPTS):
@@ -228,9 +241,7 @@ def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
         raise EngineError(
             f"{file} needs {needed:,} bytes, and {free:,} are free; free some space, or choose another disk"
         )
-    for member in archive:
-        if member.name == CONTENTS:
-            continue
+    while (member := archive.next()) is not None:
         expected = listed.pop(member.name, None)
         if expected is None or not member.isreg() or member.size != expected["bytes"]:
             raise EngineError(f"{file}: {member.name!r} does not match the list of the backup; nothing was restored")
