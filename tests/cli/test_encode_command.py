@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from little_world import make_world
 from modalhash import Engine
-from modalhash.cli import app
 from modalhash.cli.common import rate_and_time_left
 from modalhash.core.progress import Progress
 
 pytest.importorskip("pyarrow")
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
 
 
 @pytest.fixture(scope="module")

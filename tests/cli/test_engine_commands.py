@@ -9,33 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from little_world import BAD_LINES, make_bad_manifest, make_world
-from modalhash.cli import app
 from modalhash.core.files import DIGEST
-
-
-def run(*arguments, input=None):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=input, env={"COLUMNS": "160"})
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    done = run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16")
-    assert done.exit_code == 0, done.output
-    assert "60 image, 60 text; 5 labels (encode" in done.stderr
-    assert "16 bits: 6 label sets, " in done.stderr
-    assert "modalhash search" in done.stderr
-    return folder
-
-
-@pytest.fixture
-def engine(world, tmp_path):
-    shutil.copytree(world / "engine", tmp_path / "engine")
-    return tmp_path / "engine"
 
 
 @pytest.mark.parametrize("command", ["check", "train", "add", "remove", "search", "duplicates", "export", "info"])

@@ -8,17 +8,12 @@ import tarfile
 import zipfile
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from little_world import huge_png, make_world
-from modalhash.cli import app
 
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
 
 
 @pytest.fixture(scope="module")

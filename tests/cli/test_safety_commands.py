@@ -7,29 +7,9 @@ import os
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from little_world import make_world
-from modalhash.cli import app
+from command_line import run
 from postgres_server import postgres  # noqa: F401
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    assert run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16").exit_code == 0
-    return folder
-
-
-@pytest.fixture
-def engine(world, tmp_path):
-    shutil.copytree(world / "engine", tmp_path / "engine")
-    return tmp_path / "engine"
 
 
 @pytest.mark.slow

@@ -12,27 +12,18 @@ from importlib import import_module
 from urllib.request import Request, urlopen
 
 import pytest
-from typer.testing import CliRunner
 
 import modalhash
-from little_world import make_world
-from modalhash.cli import app
+from command_line import run
 from modalhash.core.imports import install_line
 
 for package in ("starlette", "uvicorn", "python_multipart"):
     pytest.importorskip(package, reason=f"{package} is not installed (extra serve)")
 
 
-def run(*arguments, env=None):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160", **(env or {})})
-
-
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    assert run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16").exit_code == 0
-    return folder / "engine"
+def engine(world):
+    return world / "engine"
 
 
 def start(engine, *options, **env):

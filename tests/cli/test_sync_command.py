@@ -8,23 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from little_world import make_world
+from command_line import run
 from modalhash import Engine
-from modalhash.cli import app
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    assert run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16").exit_code == 0
-    return folder
 
 
 @pytest.fixture

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from little_world import make_world
-from modalhash.cli import app
 from modalhash.engine import AuditLog, command_line_user
 
 pytest.importorskip("starlette", reason="starlette is not installed (extra serve)")
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_tokens_are_made_listed_rotated_and_removed(tmp_path):

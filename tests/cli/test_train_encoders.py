@@ -6,16 +6,11 @@ import importlib.util
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from little_world import make_world
-from modalhash.cli import app
 from modalhash.core.imports import install_line
 from tiny_models import write_clip
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
 
 
 def installed(*packages: str) -> bool:

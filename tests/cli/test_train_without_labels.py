@@ -7,16 +7,11 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from modalhash.cli import app
+from command_line import run
 
 CAPTIONS = [f"{number} {thing}s {place}" for thing in ("boat", "house", "dog") for place in ("at sea", "in town", "on a hill")
             for number in ("two", "three", "many", "four")]  # fmt: skip
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
 
 
 @pytest.fixture(scope="module")
