@@ -6,9 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-import time
 from collections import Counter
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,7 +18,7 @@ import typer
 
 import modalhash
 from modalhash import __version__
-from modalhash.cli.common import audited, console, describe_codes, progress_bars, show_problems
+from modalhash.cli.common import audited, console, describe_codes, progress_bars, rate_and_time_left, show_problems
 from modalhash.cli.options import with_option_groups
 from modalhash.cli.serve import listen, serve_until_stopped
 from modalhash.core.files import write_atomically
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from modalhash.core.progress import Progress
     from modalhash.engine import Engine, Hit
     from modalhash.evaluation import Result
 
@@ -121,19 +118,6 @@ WORDS = ("cat", "fruit")
 PICTURE = "1F697"
 """Query picture in the terminal: a car."""
 N_HITS = 8
-SECONDS = {
-    "draw": 6.0,
-    "encode": 14.0,
-    "codes": 5.0,
-    "features": 1.0,
-    "functions": 5.0,
-    "confidence": 8.0,
-    "store": 0.5,
-    "measure": 15.0,
-}
-"""Expected seconds of each stage on two idle cores, by a word of its name; used to estimate the remaining time."""
-PRIOR_SECONDS = 5.0
-"""Weight of SECONDS against this machine's speed, in seconds of work."""
 DONE = "demo.json"
 """File with the recipe and the measured results of the engine."""
 PACKAGES = (
@@ -235,13 +219,12 @@ def show(
     out: Console, folder: Path, *, bits: int | str = "auto", seed: int = 0, fresh: bool = False, quality: str = "best"
 ) -> Engine:
     """Run all steps before the page, and return the engine."""
-    left = TimeLeft()
-    manifest = _write_manifest(out, folder, seed=seed, left=left)
+    manifest = _write_manifest(out, folder, seed=seed)
     recipe = recipe_of(manifest, bits=bits, seed=seed, quality=quality)
     engine, measured = _take_up(out, folder, manifest, recipe, fresh=fresh)
     if engine is None or measured is None:
-        engine = _train(out, folder / "engine", manifest, recipe, left)
-        measured = _measure(out, engine, manifest, left)
+        engine = _train(out, folder / "engine", manifest, recipe)
+        measured = _measure(out, engine, manifest)
         done = {"recipe": recipe, "model": engine.config["model"], "measured": measured}
         write_atomically(folder / DONE, json.dumps(done, indent=1).encode())
     out.print(f"{describe_codes(engine.info())}\n")
@@ -253,29 +236,6 @@ def show(
     _explain(out)
     _search(out, engine)
     return engine
-
-
-class TimeLeft:
-    """Estimate the remaining time of all stages from the time of earlier ones."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._begin = clock()
-        self._shares: dict[str, dict[str, float]] = {name: {} for name in SECONDS}
-
-    def __call__(self, progress: Progress) -> str:
-        words = progress.stage.replace(":", "").split()
-        name = next((name for name in SECONDS if name in words), None)
-        if name is not None:
-            self._shares[name][progress.stage] = progress.step / max(progress.total, 1)
-        reached = list(SECONDS)[: 1 + max((row for row, own in enumerate(self._shares.values()) if own), default=-1)]
-        done = sum(SECONDS[name] for name in reached[:-1])  # stages are sequential
-        if reached:
-            own = self._shares[reached[-1]].values()
-            done += SECONDS[reached[-1]] * sum(own) / max(len(own), 2 if reached[-1] in ("encode", "functions") else 1)
-        slowness = (self._clock() - self._begin + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
-        seconds = slowness * (sum(SECONDS.values()) - done)
-        return f"about {max(1, round(seconds)):,} s left in all"
 
 
 def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> dict[str, Any]:
@@ -296,10 +256,10 @@ def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> di
     }
 
 
-def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) -> Path:
+def _write_manifest(out: Console, folder: Path, *, seed: int) -> Path:
     from modalhash.data import openmoji_attribution, write_openmoji
 
-    with progress_bars(out, left) as callback:
+    with progress_bars(out, rate_and_time_left) as callback:
         manifest = write_openmoji(folder, seed=seed, keyword_labels=SHARED_BY, callback=callback)
     lines = map(json.loads, manifest.read_text(encoding="utf-8").splitlines())
     sets = Counter(frozenset(line["labels"]) for line in lines if "text" in line)
@@ -338,12 +298,14 @@ def _take_up(
     return engine, done["measured"]
 
 
-def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], left: TimeLeft) -> Engine:
+def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any]) -> Engine:
     from modalhash.engine import Engine
 
     bits, seed = recipe["bits"], recipe["seed"]
-
-    with progress_bars(out, left) as callback, audited("train", folder, sources=[str(manifest)], bits=bits, seed=seed):
+    with (
+        progress_bars(out, rate_and_time_left) as callback,
+        audited("train", folder, sources=[str(manifest)], bits=bits, seed=seed),
+    ):
         return Engine.train(
             manifest,
             folder,
@@ -356,7 +318,7 @@ def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], l
         )
 
 
-def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Measured:
+def _measure(out: Console, engine: Engine, manifest: Path) -> Measured:
     """Fit the model again on the training items only, and evaluate it on the held-out items."""
     import numpy as np
     from sklearn.base import clone
@@ -368,7 +330,7 @@ def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Me
 
     items = read(manifest)
     assert items.split is not None  # write_openmoji gives one
-    with progress_bars(out, left) as callback:
+    with progress_bars(out, rate_and_time_left) as callback:
         report = Reporter(callback)
         features = {}
         for step, name in enumerate(items.modalities):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,8 +49,32 @@ class MethodOptions:
 
 
 @dataclass(frozen=True)
-class OutputOptions:
-    """Output of the results."""
+class TableOptions:
+    """Form of the results."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: the values, or every single run.")] = False
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")] = False
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None
+
+    def check(self) -> None:
+        """Raise for options that exclude each other."""
+        if self.as_json + self.markdown + self.latex > 1:
+            raise ValueError("use only one of --json, --markdown and --latex")
+
+    def show(self, table: Any, to_json: Callable[[], str]) -> None:
+        text = to_json() if self.as_json else table.to_latex() if self.latex else table.to_markdown()
+        if self.output is not None:
+            self.output.write_text(text.rstrip() + "\n", encoding="utf-8")
+        elif self.as_json or self.markdown or self.latex:
+            typer.echo(text.rstrip())
+        else:
+            console().print(table.to_rich())
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Files of the results."""
 
     curves: Annotated[
         Path | None,
@@ -67,17 +92,6 @@ class OutputOptions:
         ),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of --out.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print every single run as JSON.")] = False
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")] = False
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None
-
-    def check(self) -> None:
-        """Raise for options that exclude each other or cannot be written."""
-        if self.as_json + self.markdown + self.latex > 1:
-            raise ValueError("use only one of --json, --markdown and --latex")
-        if self.curves is not None:
-            check_drawing(self.curves)
 
     def files(self, name: str) -> dict[str, Path]:
         """Return the files to write, by kind; raise if one exists and must not be replaced."""
@@ -95,19 +109,9 @@ class OutputOptions:
             files[self.curves.suffix.lower().removeprefix(".")] = self.curves
         return files
 
-    def show(self, found: MethodComparison) -> None:
-        table = found.table()
-        text = found.to_json() if self.as_json else table.to_latex() if self.latex else table.to_markdown()
-        if self.output is not None:
-            self.output.write_text(text.rstrip() + "\n", encoding="utf-8")
-        elif self.as_json or self.markdown or self.latex:
-            typer.echo(text.rstrip())
-        else:
-            console().print(table.to_rich())
-
 
 @with_option_groups
-def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -> None:
+def evaluate(data: DataOptions, methods: MethodOptions, written: FileOptions, output: TableOptions) -> None:
     """Train methods and print their mAP on learned, hashed and unseen databases, with the chance level.
 
     First prints the number of fits and an estimate of their time, from small
@@ -133,6 +137,8 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
     from modalhash.evaluation import Protocol
 
     output.check()
+    if written.curves is not None:
+        check_drawing(written.curves)
     rules = Protocol.parse(methods.protocol)
     lengths = parse_bits(methods.bits)
     names = names_in(methods.method)
@@ -140,7 +146,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
         registry.get(name)
     parameters = method_parameters(names, methods.param, methods.params)
     dataset = data.open()
-    files = output.files(dataset.name)
+    files = written.files(dataset.name)
 
     def keep(found: MethodComparison) -> None:
         if files:
@@ -165,7 +171,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
     except ValueError as error:  # add the name of the data set
         raise ValueError(f"{data.dataset}: {error}") from error
     write(found, files)
-    output.show(found)
+    output.show(found.table(), found.to_json)
     if files:
         say(f"written: {', '.join(map(str, files.values()))}")
 
@@ -358,6 +364,7 @@ def _write_tuned(found: Tuned, path: Path) -> None:
     write_parameters(path, {found.method: found.parameters}, found.notes())
 
 
+@with_option_groups
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN RUN…", help="Run files, the reference first; may be gzipped.")
@@ -366,10 +373,8 @@ def compare(
     measures: Annotated[
         str, typer.Option(help="Separated by commas: AP, P@k, R@k, nDCG, RR; each with a cut-off @k.")
     ] = "AP,P@10,nDCG@10",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")] = False,
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
+    *,
+    output: TableOptions,
 ) -> None:
     """Compare TREC runs on the same queries, with the p-value of every difference.
 
@@ -386,8 +391,7 @@ def compare(
     """
     from modalhash.evaluation import RunMeasure, compare_runs, read_qrels, read_run
 
-    if as_json + markdown + latex > 1:
-        raise ValueError("use only one of --json, --markdown and --latex")
+    output.check()
     if len(runs) < 2:
         raise ValueError(f"got one run, {runs[0]}; expected at least two")
     chosen = [RunMeasure.parse(text) for text in measures.split(",")]
@@ -397,10 +401,4 @@ def compare(
     names = [path.name for path in runs]
     shown = names if len(set(names)) == len(names) else [str(path) for path in runs]
     table = compare_runs({name: read_run(path) for name, path in zip(shown, runs, strict=True)}, judged, chosen)
-    text = table.to_json() if as_json else table.to_latex() if latex else table.to_markdown()
-    if output is not None:
-        output.write_text(text.rstrip() + "\n", encoding="utf-8")
-    elif as_json or markdown or latex:
-        typer.echo(text.rstrip())
-    else:
-        console().print(table.to_rich())
+    output.show(table, table.to_json)
