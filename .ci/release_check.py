@@ -48,8 +48,8 @@ USES = {  # what each extra is for, as a line of Python
     "": FIT,
     "data": "import h5py; h5py.File('x.h5', 'w')['a'] = [[1.0]]; from modalhash.data import formats",
     "plot": "import matplotlib; from modalhash.evaluation import figures",
-    "serve": "from modalhash.serve import create_app",
-    "dask": "import dask.array, modalhash.distributed; from modalhash.data import open_shards",
+    "serve": "from modalhash.serve import make_app",
+    "dask": "import dask.array, distributed; from modalhash.data import open_feature_files",
     "tables": "import narwhals, pyarrow, openpyxl; import modalhash.data",
     "postgres": "import modalhash.store.postgres.store",
     "tune": "import modalhash.experiments.tuning, optuna",
@@ -57,14 +57,14 @@ USES = {  # what each extra is for, as a line of Python
     "heif": "import pi_heif; from modalhash.encoders import get_encoder; get_encoder('image').encode(['red.png'])",
     "raw": "import rawpy; from modalhash.encoders import get_encoder; get_encoder('image').encode(['red.png'])",
     "photos": "from modalhash.encoders import get_encoder; get_encoder('efficientnet-lite0').encode(['red.png'])",
-    "ocr": "from modalhash.encoders import get_encoder; get_encoder('ocr')",
+    "ocr": "from rapidocr import RapidOCR; import onnxruntime, modalhash.engine; RapidOCR()('red.png')",
     "semantic": "from modalhash.encoders import get_encoder; get_encoder('use').encode(['a cat'])",
     "torch": "import modalhash; modalhash.method('dcmh')",
     "minilm": "from modalhash.encoders import get_encoder; get_encoder('minilm').encode(['a cat'])",
     "hf": "import transformers; import modalhash.encoders",
-    "demo": "from modalhash.data import load; load('openmoji')",
+    "demo": "from modalhash.data import write_openmoji; write_openmoji('emoji')",
     "milvus": "import modalhash.index.milvus",
-    "telemetry": "import opentelemetry.sdk; import modalhash.serve",
+    "telemetry": "import opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http; import modalhash.serve",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from modalhash.cli import app
@@ -96,13 +98,75 @@ def test_the_proxies_pass_on_what_the_service_needs(language):
             assert re.search(rf"proxy_set_header {name} \S+;", text)
 
 
+DEPLOY = ROOT / "deploy"
+
+
+def in_services():
+    """The commands that deploy/compose.yaml and the Kubernetes manifests run."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    for service in compose["services"].values():
+        if str(service["image"]).startswith("modalhash"):
+            words = [*service.get("entrypoint", ["modalhash"]), *service.get("command", ["list", "/secrets/tokens"])]
+            text = words[-1] if words[0] == "sh" else shlex.join(words)
+            yield from (line.strip() for line in re.findall(r"modalhash (?!;)[^;&}]+", text))
+    for manifest in manifests("Deployment"):
+        pod = manifest["spec"]["template"]["spec"]
+        for container in (*pod["initContainers"], *pod["containers"]):
+            yield "modalhash " + " ".join(arg.replace("=", " ", 1) for arg in container["args"])
+
+
+def manifests(kind):
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "modalhash.yaml").read_text(encoding="utf-8"))
+    return [document for document in documents if document["kind"] == kind]
+
+
+def test_probes_restart_only_what_does_not_answer():
+    (deployment,) = manifests("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for kind in ("PodDisruptionBudget", "Deployment"):
+        assert manifests(kind)[0]["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist():
+    from modalhash.serve.monitoring import Metrics
+
+    metrics = Metrics()
+    metrics.count_in_flight(1)
+    metrics.count_request("/search", "POST", 200, 0.01)
+    metrics.count_search("text")
+    metrics.count_batch("search", 2)
+    known = set(re.findall(r"^(\w+)", metrics.text({"image": 1}).decode(), re.MULTILINE))
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    panels = json.loads((DEPLOY / "grafana" / "modalhash.json").read_text(encoding="utf-8"))["panels"]
+    expressions = [rule["expr"] for rule in rules]
+    expressions += [target["expr"] for panel in panels for target in panel["targets"]]
+    used = {name for text in expressions for name in re.findall(r"(?:modalhash|process)_\w+", text)}
+    assert len(rules) == 5
+    assert len(used) > 8
+    assert used <= known
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_alerts_fire_when_they_should():
+    subprocess.run(["promtool", "test", "rules", "alerts_test.yml"], cwd=DEPLOY / "prometheus", check=True)
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")
+def test_caddy_takes_its_file():
+    subprocess.run(["caddy", "validate", "--config", "Caddyfile", "--adapter", "caddyfile"], cwd=DEPLOY, check=True)
+
+
 def commands():
-    """The commands of the page, as words after ``modalhash``."""
+    """The commands of the page and of the files in deploy/, as words after ``modalhash``."""
     starts = [dict(unit())["ExecStart"]]
     (container,) = (rest for name, rest in container_instructions() if name == "CMD")
     starts.append("modalhash " + " ".join(re.findall(r'"([^"]+)"', container)))
     for text in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
         starts += [line for line in text.splitlines() if line.startswith("modalhash ")]
+    starts += in_services()
     return [shlex.split(line, comments=True)[1:] for line in starts]
 
 
