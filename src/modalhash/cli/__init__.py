@@ -44,9 +44,13 @@ def root(
 ) -> None:
     """Search photos, texts and other modalities by short binary codes, without paired training data.
 
-    Start with [bold]modalhash demo[/bold]. It trains on two modalities and
-    measures how well items of one find items of the other. Then train your own
-    search engine with [bold]modalhash train[/bold].
+    Start with your photos: [bold]modalhash train photos/ -o engine[/bold], then
+    [bold]modalhash search engine "a word"[/bold] and [bold]modalhash serve engine[/bold].
+
+    No photos at hand? [bold]modalhash demo[/bold] trains on emoji and serves a page.
+
+    Comparing methods? [bold]modalhash methods[/bold] lists them, and
+    [bold]modalhash evaluate --help[/bold] measures them on your data.
     """
 
 
