@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,6 +9,7 @@ from scipy import sparse
 from broken_sparse import BROKEN, whole
 from modalhash import AMSH, RLH, TrainingItems
 from modalhash.core import validation
+from modalhash.core.typing import PerModality
 from modalhash.data import Dataset
 from modalhash.encoders import Precomputed, encode_items
 from modalhash.engine.search.query import encode_features
@@ -131,3 +134,25 @@ ENTRANCES = {
 def test_every_entrance_checks_sparse_matrices(entrance, name):
     with pytest.raises(ValueError, match="a broken sparse matrix"):
         ENTRANCES[entrance](BROKEN[name]())
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (validation.Count, [1, np.int64(7)], [0, 2.5, True, None]),
+        (validation.Positive | None, [0.1, None], [0, -1, np.inf, "much"]),
+        (validation.Share, [0, 1], [1.01, -0.1]),
+        (validation.NonNegative | Literal["auto"], ["auto", 0.0], ["large", -1, None]),
+        (Literal["rbf", None], ["rbf", None], ["linear", 1]),
+        (PerModality[Literal["rbf", None]], ["rbf", None, {"image": None}], ["linear", {"image": "linear"}]),
+        (PerModality[validation.Count] | None, [None, 3, {"image": 1}], [0, {"image": 0}]),
+        (str, ["anything", 7], []),
+    ],
+    ids=str,
+)
+def test_a_declared_type_says_which_values_are_valid(hint, good, bad):
+    for value in good:
+        validation.check_type(hint, value, "alpha")
+    for value in bad:
+        with pytest.raises((ValueError, TypeError), match=r"^alpha is"):
+            validation.check_type(hint, value, "alpha")

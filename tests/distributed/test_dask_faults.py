@@ -8,7 +8,7 @@ import pytest
 from dask_cluster import Cluster, need_dask
 from modalhash import AMSH
 from modalhash.data import generate
-from modalhash.distributed import ClusterError, cluster
+from modalhash.distributed import ClusterError, arrays
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +68,8 @@ def test_a_killed_worker_changes_nothing(data, undisturbed, workers, moment):
 
 def test_when_all_workers_are_dead_it_says_so(data, monkeypatch):
     need_dask()
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
-    monkeypatch.setattr(cluster, "ASK_EVERY", 0.2)
+    monkeypatch.setattr(arrays, "PATIENCE", 0.5)
+    monkeypatch.setattr(arrays, "ASK_EVERY", 0.2)
     with Cluster(1) as alone:
 
         def kill(progress):
@@ -82,7 +82,7 @@ def test_when_all_workers_are_dead_it_says_so(data, monkeypatch):
 
 def test_without_a_scheduler_it_says_so(data, monkeypatch):
     need_dask()
-    monkeypatch.setattr(cluster, "ASK_EVERY", 0.2)
+    monkeypatch.setattr(arrays, "ASK_EVERY", 0.2)
     with Cluster(1) as alone:
         alone.client(timeout=1)
 
