@@ -77,7 +77,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "items.bulk_inputs search.confidence training.corpus",
         "search.hits storage.folder training.expected_quality",
         "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest training.learn",
-        "storage.backup storage.folder_sync storage.relabel storage.verify",
+        "storage.backup storage.folder_sync storage.relabel",
         "training.check training.train",
         "engine",
     ],

@@ -38,7 +38,12 @@ from .settings import (
     TrainSettings as TrainSettings,
 )
 from .storage.audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
-from .storage.backup import backup_engine as backup_engine, restore_engine as restore_engine
+from .storage.backup import (
+    Finding as Finding,
+    backup_engine as backup_engine,
+    restore_engine as restore_engine,
+    verify_engine as verify_engine,
+)
 from .storage.encode_to import EncodedSource as EncodedSource, EncodeError as EncodeError
 from .storage.folder import EngineError as EngineError, EngineReplacedError as EngineReplacedError
 from .storage.folder_sync import (
@@ -49,7 +54,6 @@ from .storage.folder_sync import (
 )
 from .storage.ingest import Added as Added
 from .storage.relabel import Relabelled as Relabelled
-from .storage.verify import Finding as Finding, verify_engine as verify_engine
 from .training.check import (
     EncoderPlan as EncoderPlan,
     ModalityCheck as ModalityCheck,

@@ -55,6 +55,7 @@ from modalhash.engine.settings import (
     TrainOptionValues,
     TrainSettings,
 )
+from modalhash.engine.storage.backup import remove_leftovers
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.folder import (
     SQLITE,
@@ -73,7 +74,6 @@ from modalhash.engine.storage.folder import (
     why_no_confidence,
 )
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
-from modalhash.engine.storage.verify import remove_leftovers
 from modalhash.index import Frozen, HammingIndex, Index
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
