@@ -92,7 +92,7 @@ def make_training(settings, **options):
     return app, seen
 
 
-def test_a_new_option_of_training_is_one_field():
+def test_options_of_every_kind():
     @dataclass(frozen=True, kw_only=True)
     class Training(Options, like=Deeper):
         depth: int = 3
@@ -101,20 +101,25 @@ def test_a_new_option_of_training_is_one_field():
         smooth: bool = True
         n_bits: int | str = "auto"
         inner: int = 7
+        names: Annotated[tuple[str, ...], Option("Names.", flag="name")] = ()
+        seconds: Annotated[float, Option("Hours.", flag="-s", at_least=1.0, unit=3600, envvar="HOURS")] = 7200.0
 
     app, seen = make_training(Training)
     assert CliRunner().invoke(app, []).exit_code == 0
     words = ["--depth", "4", "--shape", "flat", "--parts", "a=1", "--parts", "b=x", "--no-smooth", "--bits", "64"]
-    assert CliRunner().invoke(app, [*words, "--threads", "2"]).exit_code == 0
-    given = Training(depth=4, shape="flat", parts={"a": 1, "b": "x"}, smooth=False, n_bits=64)
+    words += ["--name", "a", "--name", "b", "--threads", "2"]
+    assert CliRunner().invoke(app, words, env={"HOURS": "3"}).exit_code == 0
+    given = Training(
+        depth=4, shape="flat", parts={"a": 1, "b": "x"}, smooth=False, n_bits=64, names=("a", "b"), seconds=3 * 3600.0
+    )
     assert seen == [(Training(), None), (given, 2)]
     assert type(seen[1][0].shape) is str
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
-    for text in ("How deep.", "[default: 3]", "[default: (any)]", "PART=NUMBER", "May be repeated.", "--no-smooth"):
+    for text in ("How deep.", "[default: 3]", "[default: 2.0]", "[default: (any)]", "PART=NUMBER", "May be repeated."):
         assert text in shown
     assert "Or a function" not in shown
     assert "inner" not in shown
-    for wrong in (["--depth", "1"], ["--shape", "square"], ["--inner", "1"], ["--threads", "0"]):
+    for wrong in (["--depth", "1"], ["--shape", "square"], ["--inner", "1"], ["--threads", "0"], ["-s", "0"]):
         assert CliRunner().invoke(app, wrong).exit_code == 2
 
 

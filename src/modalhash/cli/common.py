@@ -275,23 +275,13 @@ def _parse(text: str) -> Any:
     return text
 
 
-def open_engine(
-    folder: Path,
-    *,
-    trust: bool,
-    read_only: bool = False,
-    n_threads: int | None = None,
-    backend: str = "exact",
-    compiled: bool | None = True,
-) -> Engine:
-    """Open an engine; with ``trust``, also import modules from the current folder."""
+def open_engine(folder: Path, *, trust: bool, **options: Any) -> Engine:
+    """Open an engine with options of :meth:`Engine.open`; with ``trust``, also import from the current folder."""
     from modalhash.engine import Engine
 
     if trust:
         import_from_here()
-    return Engine.open(
-        folder, trust=trust, read_only=read_only, n_threads=n_threads, backend=backend, compiled=compiled
-    )
+    return Engine.open(folder, trust=trust, **options)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from modalhash.cli.common import (
     Trust,
     audited,
     console,
-    key_values,
     open_engine,
     print_json,
     printable,
@@ -33,7 +32,7 @@ from modalhash.cli.common import (
 )
 from modalhash.cli.options import OpeningOptions, ReadingOptions, ReportOptions, TableOptions, with_option_groups
 from modalhash.engine import ids_summary
-from modalhash.engine.settings import AddOptions, EncodeOptions, Workers
+from modalhash.engine.settings import AddOptions, EncodeOptions, FieldNames, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup, Relabelled
@@ -138,10 +137,7 @@ def relabel(
         list[str],
         typer.Argument(metavar="FILE", help="Manifests (.jsonl, .csv, .tsv) with the fields id and labels."),
     ],
-    field: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a field in the file, e.g. [b]labels=keywords[/b] or [b]id=photo[/b]; repeatable."),
-    ] = None,
+    field: FieldNames = None,
     strict: Strict = False,
     workers: Workers = None,
     trust: Trust = False,
@@ -179,7 +175,7 @@ def relabel(
     ):
         done = opened.relabel(
             file,
-            fields=key_values(field, "--field"),
+            fields=field,
             strict=strict,
             workers=workers,
             callback=callback,

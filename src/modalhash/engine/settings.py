@@ -18,7 +18,7 @@ from modalhash.store import KINDS, PICTURE_TEXT, SEARCHED_FIELDS, Comparison, Fi
 FieldNames = Annotated[
     Mapping[str, str] | None,
     Option(
-        "Names of the manifest's fields, e.g. ``text=caption`` or ``image=file``.",
+        "Names of the manifest's fields, e.g. ``text=caption`` or ``labels=keywords``.",
         flag="field",
         metavar="ROLE=FIELD",
     ),
