@@ -135,14 +135,14 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
     does validation, packing, blocks, saving and loading. The paper of a method is in its row of ``methods.toml``:
     ``modalhash.methods.info(name).citation``.
 
-    Parameters that several methods have
-    ------------------------------------
-    n_bits : length of the codes, below the number of items of every modality, or of pairs where these are needed
-    kernel : a name in :data:`modalhash.core.features.KERNELS`, e.g. "rbf", or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of items or pairs; or a dict by modality
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
-    random_state : int, Generator or None; the same int gives the same codes
+    Several methods have these parameters:
+
+    - ``n_bits``: length of the codes, below the number of items of every modality, or of pairs where these are needed
+    - ``kernel``: a name in :data:`modalhash.core.features.KERNELS`, e.g. "rbf", or "auto", chosen by how well it ranks
+      held-out items; or a dict by modality
+    - ``n_anchors``: anchors of the kernel, capped at the number of items or pairs; or a dict by modality
+    - ``memory_limit``: bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
+    - ``random_state``: int, Generator or None; the same int gives the same codes
 
     Attributes
     ----------
