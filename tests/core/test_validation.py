@@ -148,7 +148,6 @@ def test_every_entrance_checks_sparse_matrices(entrance, name):
         (PerModality[validation.Count] | None, [None, 3, {"image": 1}], [0, {"image": 0}]),
         (str, ["anything", 7], []),
     ],
-    ids=str,
 )
 def test_a_declared_type_says_which_values_are_valid(hint, good, bad):
     for value in good:
