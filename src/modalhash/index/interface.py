@@ -14,6 +14,10 @@ PADDING = -1  # fills rows of Hits if there are fewer than k items
 RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets of the hits in one part of a database
 
 
+class IndexUnavailableError(RuntimeError):
+    """The index cannot be searched now; the message gives the reason. Trying again later may help."""
+
+
 @dataclass(frozen=True)
 class Hits:
     """Ids and distances of the items found, ordered by (distance, id) for each query.
