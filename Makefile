@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime
 TESTABLE := $(VENV)/.testable
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test test-all freeze axe lint lock bench reproduce notebooks docs wheel release-check campaign clean
+.PHONY: help setup demo screenshots test test-all freeze axe milvus lint lock bench reproduce notebooks docs wheel release-check campaign clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -50,10 +50,20 @@ test: $(TESTABLE)  ## run the fast tests, in about five minutes
 	$(PYTEST)
 
 test-all: $(READY) test  ## run the fast tests, then those marked slow
+	-$(MAKE) milvus
 	$(PYTEST) -m "slow and not campaign"
 
 campaign: $(READY)  ## run the campaigns: kills at every system call, fuzzing; over an hour
 	$(PYTEST) -m campaign
+
+MILVUS := .cache/milvus
+
+milvus: $(MILVUS)/.ready  ## install a Milvus server for tests (Linux x86-64, 60 MB), in an environment of its own, because it needs old packages
+
+$(MILVUS)/.ready:
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --disable-pip-version-check --quiet 'milvus==2.3.5' 'setuptools<81' 'protobuf<5'
+	@touch $@
 
 freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
 	$(BIN)/python tests/freeze.py

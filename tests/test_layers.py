@@ -101,8 +101,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "kernels.scans vectors",
         "kernels.compiled scan",
         "clusters",
-        "hamming",
-        "snapshot",
+        "hamming milvus_collection",
+        "milvus snapshot",
     ],
     "methods": [
         "amsh.codes amsh.functions registry rlh.codes",

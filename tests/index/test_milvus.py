@@ -9,8 +9,15 @@ import pytest
 from slow_search import draw_codes, same
 
 from milvus_server import milvus  # noqa: F401  (a fixture)
-from modalhash.index import CollectionGoneError, HammingIndex, IndexUnavailableError, Milvus, MilvusCollection, MilvusIndex
-from modalhash.index import milvus as module
+from modalhash.index import (
+    CollectionGoneError,
+    HammingIndex,
+    IndexUnavailableError,
+    Milvus,
+    MilvusCollection,
+    MilvusIndex,
+    milvus as module,
+)
 
 pytestmark = pytest.mark.slow
 _numbers = count()
@@ -43,8 +50,8 @@ class Pair:
     """The same items in a HammingIndex and in a MilvusIndex."""
 
     def __init__(self, n_bits, collection):
-        self.plain, self.index, self.collection = HammingIndex(n_bits), MilvusIndex(collection), collection
-        self.index.rebase(collection.create(), np.empty(0, np.int64), [])
+        self.plain, self.collection = HammingIndex(n_bits), collection
+        self.index = MilvusIndex(collection, collection.create())
 
     def add(self, ids, codes, groups):
         self.plain.add(ids, codes, group=groups)
@@ -54,7 +61,7 @@ class Pair:
         assert self.plain.remove(ids) == self.index.remove(ids)
 
     def write(self):
-        """Write everything to the collection; nothing stays in memory."""
+        """Write everything to the collection, so that nothing is in memory."""
         state = self.index.state
         here = [(group, *self.plain.dump(group=group)) for group in self.plain.groups]
         for group, ids, codes in here:
@@ -63,7 +70,7 @@ class Pair:
         self.collection.delete(state.name, self.index._hidden)
         last = max([state.items, *(int(ids.max()) for _, ids, _ in here)])
         state = self.collection.record(state._replace(items=last, groups={group: len(ids) for group, ids, _ in here}))
-        self.index.rebase(state, np.empty(0, np.int64), [])
+        self.index = MilvusIndex(self.collection, state)
 
     def check(self, queries, rng):
         ids = np.arange(1, 500)
@@ -94,8 +101,7 @@ class Pair:
         assert self.index.groups == self.plain.groups
 
 
-@pytest.mark.parametrize("n_bits", [7, 64, 130])
-@pytest.mark.parametrize("density", [0.5, 0.02])  # the second: mostly ties
+@pytest.mark.parametrize(("n_bits", "density"), [(7, 0.5), (64, 0.5), (130, 0.02)])  # the last: mostly ties
 def test_hits_are_those_of_codes_in_memory(make, rng, n_bits, density):
     pair = make(n_bits)
     queries = draw_codes(rng, 4, n_bits, density)

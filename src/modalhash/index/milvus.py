@@ -8,7 +8,7 @@ order and at most 16,384 hits, so ties that do not fit are read again by ranges 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from modalhash.index.interface import (
     offsets_of,
     padded_hits,
 )
-from modalhash.index.milvus_collection import MOST_HITS, MilvusCollection, State, among, parts
+from modalhash.index.milvus_collection import MOST_HITS, MilvusCollection, Reached, among, parts
 
 FEWEST_HITS = 256
 """Hits fetched at least, because fewer take the same time."""
@@ -40,7 +40,7 @@ Found = tuple[Array, Array]  # ids and distances of one query
 class _View(NamedTuple):
     """What one search sees of the collection."""
 
-    state: State
+    state: Reached
     hidden: Array
     """Ids, ascending, that were removed or replaced since."""
     among: Array | None
@@ -64,49 +64,42 @@ class _View(NamedTuple):
 class MilvusIndex:
     """An :class:`~modalhash.index.Index` of a collection in Milvus and of what changed since it was written.
 
-    Items are added to and removed from memory; another process, or another thread, writes them to the collection, and
-    :meth:`rebase` says so. The hits are those of :class:`HammingIndex`, ties included. If Milvus does not answer, or
-    does not have the collection, searches raise :class:`IndexUnavailableError`.
+    Items are added to and removed from memory. Another process, or another thread, writes them to the collection, of
+    which this object uses what was there when it was made, so make a new one now and then. The hits are those of
+    :class:`HammingIndex`, ties included. If Milvus does not answer, or does not have the collection, searches raise
+    :class:`IndexUnavailableError`.
 
     Parameters
     ----------
     collection : MilvusCollection
+    state : what the collection holds, from :meth:`MilvusCollection.find`; by default nothing
     n_threads, compiled : as for :class:`HammingIndex`
     """
 
-    def __init__(self, collection: MilvusCollection, *, n_threads: int | None = None, compiled: bool = True) -> None:
-        self.collection, self.n_bits = collection, collection.n_bits
-        self._how: dict[str, Any] = {"n_threads": n_threads, "compiled": compiled}
-        self._state = State()
+    def __init__(
+        self,
+        collection: MilvusCollection,
+        state: Reached = Reached(),  # noqa: B008  (a tuple)
+        *,
+        n_threads: int | None = None,
+        compiled: bool = True,
+    ) -> None:
+        self.collection, self.n_bits, self.state, self.compiled = collection, collection.n_bits, state, compiled
         self._hidden = np.empty(0, np.int64)
         self._hidden_groups: dict[int, int] | None = {}
-        self._recent = HammingIndex(self.n_bits, **self._how)
+        self._recent = HammingIndex(self.n_bits, n_threads=n_threads, compiled=compiled)
         self._lock = threading.RLock()
-
-    @property
-    def compiled(self) -> bool:
-        return bool(self._how["compiled"])
-
-    @property
-    def state(self) -> State:
-        """The state of the collection that searches use."""
-        return self._state
-
-    @property
-    def recent(self) -> int:
-        """Number of items in memory."""
-        return len(self._recent)
 
     def __len__(self) -> int:
         return sum(self.groups.values())
 
     def __repr__(self) -> str:
-        return f"MilvusIndex(n_bits={self.n_bits}): revision {self._state[1:3]} and {self.recent} items in memory"
+        return f"MilvusIndex(n_bits={self.n_bits}): revision {self.state[1:3]} and {len(self._recent)} items in memory"
 
     @property
     def groups(self) -> dict[int, int]:
         with self._lock:
-            state, hidden, known, recent = self._state, self._hidden, self._hidden_groups, self._recent.groups
+            state, hidden, known, recent = self.state, self._hidden, self._hidden_groups, self._recent.groups
         if known is None:
             known = self.collection.groups(state, hidden)
             with self._lock:
@@ -118,22 +111,6 @@ class MilvusIndex:
             for group in state.groups.keys() | recent.keys()
         }
         return {group: n for group, n in sorted(counts.items()) if n}
-
-    def rebase(self, state: State, hidden: Array, recent: Iterable[tuple[Array, Array, Codes]]) -> None:
-        """Search a later state of the collection from now on.
-
-        Parameters
-        ----------
-        state : what the collection holds
-        hidden : ids of it that were removed since
-        recent : ids, groups and codes of what was added since, in parts
-        """
-        index = HammingIndex(self.n_bits, **self._how)
-        for numbers, groups, codes in recent:
-            index.add(numbers, codes, group=groups)
-        with self._lock:
-            self._state, self._recent = state, index
-            self._hide(distinct_ids(hidden), only=True)
 
     def contains(self, ids: Any) -> Array:
         numbers = check_ids(ids)
@@ -151,7 +128,7 @@ class MilvusIndex:
             raise ValueError(f"ids: {numbers.min()}; expected ids ≥ 0")
         with self._lock:
             old = numbers[self._may_be_there(numbers)]
-            if not replace and len(old) and len(known := self.collection.groups(self._state, old)):
+            if not replace and len(old) and len(known := self.collection.groups(self.state, old)):
                 raise ValueError(f"ids: {len(known)} are in the index already (first: {min(known)}); nothing was added")
             self._recent.add(numbers, codes, group=group, replace=replace)
             self._hide(old)
@@ -222,16 +199,15 @@ class MilvusIndex:
         if ids is not None:
             wanted = distinct_ids(ids)
             wanted = wanted[self._may_be_there(wanted)]
-        return _View(self._state, self._hidden, wanted, tuple(where))
+        return _View(self.state, self._hidden, wanted, tuple(where))
 
     def _may_be_there(self, numbers: Array) -> Array:
-        return (numbers <= self._state.items) & ~np.isin(numbers, self._hidden)
+        return (numbers <= self.state.items) & ~np.isin(numbers, self._hidden)
 
-    def _hide(self, ids: Array, *, only: bool = False) -> None:
+    def _hide(self, ids: Array) -> None:
         """Ignore ids of the collection; callers hold the lock."""
-        if only or len(ids):
-            self._hidden = distinct_ids(ids if only else np.concatenate([self._hidden, ids]))
-            self._hidden_groups = None if len(self._hidden) else {}
+        if len(ids):
+            self._hidden, self._hidden_groups = distinct_ids(np.concatenate([self._hidden, ids])), None
 
     def _nearest(self, view: _View, queries: Codes, k: int, max_hits: int) -> list[Found]:
         """Return the k nearest of each query and all ties with the k-th, at least the first ``max_hits``."""

@@ -71,7 +71,7 @@ class Milvus:
             client.close()
 
     def now(self) -> int:
-        """Return Milvus's own time, by which a search can be told to wait for what was written before."""
+        """Return Milvus's own time, with which a search waits for what was written before."""
         try:  # answers to deletions have no time in Milvus 2.3, and MilvusClient has no method for this
             return int(self._connected()._get_connection().alloc_timestamp(timeout=SECONDS))
         except self._errors as error:
@@ -102,7 +102,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts[:2] if part.isdigit())
 
 
-class State(NamedTuple):
+class Reached(NamedTuple):
     """What a collection holds."""
 
     name: str = ""
@@ -140,14 +140,14 @@ class MilvusCollection:
     def names(self) -> list[str]:
         return sorted(name for name in self.server.call("list_collections") if name.startswith(f"{self.prefix}_"))
 
-    def find(self) -> State:
+    def find(self) -> Reached:
         """Return the state of the newest collection that is complete; CollectionGoneError without one."""
         states = [state for name in self.names() if (state := self.state(name)) is not None]
         if not states:
             raise CollectionGoneError(f"{self.server!r} has no collection of this engine yet")
         return max(states, key=lambda state: state[1:3])
 
-    def state(self, name: str) -> State | None:
+    def state(self, name: str) -> Reached | None:
         """Return the recorded state of a collection; None if it was not recorded."""
         about = self.server.call("describe_collection", name)["properties"]
         if "modalhash.state" not in about:
@@ -159,9 +159,9 @@ class MilvusCollection:
                 "it, or use another database"
             )
         items, removals, timestamp, groups = json.loads(about["modalhash.state"])
-        return State(name, items, removals, timestamp, {int(group): n for group, n in groups.items()})
+        return Reached(name, items, removals, timestamp, {int(group): n for group, n in groups.items()})
 
-    def create(self) -> State:
+    def create(self) -> Reached:
         """Create an empty collection, load it and record its state."""
         types = require("pymilvus", extra="milvus", why="search on Milvus").DataType
         name = f"{self.prefix}_{secrets.token_hex(4)}"
@@ -182,9 +182,9 @@ class MilvusCollection:
             num_partitions=PARTITIONS,
             properties=properties,
         )
-        return self.record(State(name))
+        return self.record(Reached(name))
 
-    def record(self, state: State) -> State:
+    def record(self, state: Reached) -> Reached:
         """Record what the collection holds, after it was written."""
         state = state._replace(timestamp=self.server.now())
         value = json.dumps([state.items, state.removals, state.timestamp, state.groups])
@@ -200,7 +200,8 @@ class MilvusCollection:
     def write(self, name: str, ids: Array, codes: Codes, groups: Array) -> None:
         """Add items with new ids ≥ 0; after an error, :meth:`clean` before they are written again.
 
-        It has no time limit, because pymilvus would repeat an insertion whose answer was lost, and items be there twice.
+        It has no time limit, because pymilvus would repeat an insertion whose answer was lost, so that items are there
+        twice.
         ``upsert`` cannot be used: Milvus 2.3 writes its rows to other partitions than those that a filter reads.
         """
         rows = [
@@ -222,12 +223,12 @@ class MilvusCollection:
         )
         return int(found[0]["count(*)"])
 
-    def clean(self, state: State) -> None:
+    def clean(self, state: Reached) -> None:
         """Delete the items beyond a state, which an unfinished batch left."""
         while found := self._query(state.name, f"id > {state.items}", ["id"], limit=MOST_HITS):
             self.delete(state.name, np.array([row["id"] for row in found], dtype=np.int64))
 
-    def groups(self, state: State, ids: Array) -> dict[int, int]:
+    def groups(self, state: Reached, ids: Array) -> dict[int, int]:
         """Return the group of those ids that the collection has."""
         found = {}
         for part in parts(ids):
@@ -235,7 +236,7 @@ class MilvusCollection:
                 found[int(row["id"])] = int(row["group"])
         return found
 
-    def nearest(self, state: State, queries: Codes, limit: int, where: str = "") -> list[tuple[Array, Array]]:
+    def nearest(self, state: Reached, queries: Codes, limit: int, where: str = "") -> list[tuple[Array, Array]]:
         """Return ids and distances of the nearest items of each query, ties in any order."""
         answers = self.server.call(
             "search",
@@ -252,7 +253,7 @@ class MilvusCollection:
         ]
 
     def _query(
-        self, name: str, where: str, fields: list[str], *, state: State | None = None, **more: Any
+        self, name: str, where: str, fields: list[str], *, state: Reached | None = None, **more: Any
     ) -> list[dict[str, Any]]:
         how = {"consistency_level": "Strong"} if state is None else _consistency(state)
         return list(self.server.call("query", name, filter=where, output_fields=fields, **how, **more))
@@ -261,7 +262,7 @@ class MilvusCollection:
         return {**self.facts, "bits": str(self.n_bits)}
 
 
-def _consistency(state: State) -> dict[str, Any]:
+def _consistency(state: Reached) -> dict[str, Any]:
     """Return options by which a search sees all that was written up to a state, on every replica."""
     return {"consistency_level": "Customized", "guarantee_timestamp": state.timestamp}
 
