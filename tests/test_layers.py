@@ -76,7 +76,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "items.sources search.photo_words search.text_match",
         "items.bulk_inputs search.confidence training.corpus",
         "search.hits storage.folder training.expected_quality",
-        "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest training.learn",
+        "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest storage.published "
+        "training.learn",
         "storage.backup storage.folder_sync storage.relabel",
         "training.check training.train",
         "engine",
@@ -128,7 +129,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "conditions",
         "records",
         "postgres.connection sqlite.labels sqlite.words",
-        "postgres.words sqlite.schema",
+        "postgres.engines postgres.words sqlite.schema",
         "postgres.schema sqlite.store",
         "postgres.store",
     ],

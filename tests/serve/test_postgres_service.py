@@ -5,13 +5,18 @@ Short versions of ``benchmarks/robustness/postgres_faults.py``.
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from serve_tools import picture
 
 from little_world import make_world
 from modalhash import Engine
+from modalhash.engine import clone_engine
 from modalhash.serve import Settings, make_app
 from modalhash.store import PostgresStore, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
@@ -90,6 +95,81 @@ def test_a_server_that_is_away(clients, postgres):  # noqa: F811
     assert two.get("/items/during").status_code == 404
     assert one.post("/items", json={"id": "after", "text": "a yellow zebra"}).status_code == 201
     assert set(found(two, "yellow zebra")) >= {"before", "after"}
+
+
+def schema_of(folder):
+    return json.loads((folder / "config.json").read_text())["store"]["schema"]
+
+
+@pytest.fixture
+def machine(folder, postgres, tmp_path, monkeypatch):  # noqa: F811
+    """A service on another machine, and what it is asked to wait for before it fetches a new engine."""
+    from starlette.testclient import TestClient
+
+    monkeypatch.setattr("modalhash.serve.service.POLL_SECONDS", 0.01)
+    monkeypatch.setenv("MODALHASH_DATABASE_URL", postgres.url)
+    clone_engine("postgresql", tmp_path / "engine", schema=schema_of(folder / "engine"))
+    go, fetch = threading.Event(), Engine.fetch_replacement
+    monkeypatch.setattr(Engine, "fetch_replacement", lambda engine: go.is_set() and fetch(engine))
+    with (
+        Engine.open(tmp_path / "engine") as engine,
+        TestClient(
+            make_app(engine, Settings(writable=True, quiet=True)),
+            base_url="http://127.0.0.1",
+            raise_server_exceptions=False,
+        ) as client,
+    ):
+        yield client, go
+
+
+def test_a_retraining_on_another_machine_is_followed(folder, postgres, machine, until):  # noqa: F811
+    client, go = machine
+    assert client.post("/items", json={"id": "earlier", "text": "a purple zebra"}).status_code == 201
+    before = client.get("/engine").json()["model"]
+    with Engine.open(folder / "engine", database=postgres.url) as engine:
+        engine.retrain(n_bits=24).close()
+    for answer in (
+        client.post("/items", json={"id": "late", "text": "a purple zebra"}),
+        client.patch("/items/earlier", json={"labels": ["red"]}),
+        client.delete("/items/earlier"),
+    ):
+        assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"], answer.text
+        assert "another machine has retrained the engine" in answer.json()["error"]
+    assert "earlier" in found(client, "zebra"), "searches go on with the old one"
+    assert client.get("/engine").json()["model"] == before
+    assert client.get("/readyz").status_code == 200
+    go.set()
+    until(lambda: client.app.state.service.engine.n_bits == 24, seconds=120)
+    assert client.get("/engine").json()["n_bits"] == 24
+    assert client.post("/items", json={"id": "late", "text": "a purple zebra"}).status_code == 201
+    assert set(found(client, "zebra")) >= {"earlier", "late"}
+
+
+def test_a_schema_that_is_gone_and_a_lock(folder, postgres, machine):  # noqa: F811
+    client, _ = machine
+    schema = schema_of(folder / "engine")
+    requests = [
+        lambda: client.post("/search", json={"text": "a red ball"}),
+        lambda: client.post("/items", json={"id": "during", "text": "a red ball"}),
+        lambda: client.get("/readyz"),
+    ]
+
+    def check(reason):
+        for request in requests:
+            begin = time.monotonic()
+            answer = request()
+            assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"], answer.text
+            assert reason in answer.json()["error"] or "not ready" in answer.json()["error"]
+            assert time.monotonic() - begin < 5
+
+    with psycopg.connect(postgres.url) as other:
+        other.execute(f"LOCK TABLE {schema}.counter IN ACCESS EXCLUSIVE MODE")
+        check("another process is writing")
+    assert [request().status_code for request in requests] == [200, 201, 200]
+    postgres.execute(f"ALTER SCHEMA {schema} RENAME TO moved")
+    check("they were dropped, or it is another database")
+    postgres.execute(f"ALTER SCHEMA moved RENAME TO {schema}")
+    assert client.post("/search", json={"text": "a red ball"}).status_code == 200
 
 
 def test_an_unknown_end_is_said(clients, monkeypatch):

@@ -22,6 +22,7 @@ from modalhash.store import (
     Revision,
     SqliteStore,
     StoreError,
+    StoreReplacedError,
     StoreUnavailableError,
     StoreUncertainError,
     drop_schema,
@@ -317,10 +318,10 @@ def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
 def test_after_a_handover_changes_are_refused_on_every_machine(postgres, schema, store):
     store.add([Record("a", "text", b"ab")])
     with PostgresStore(postgres.url, schema=schema) as elsewhere:
-        with store.lock_writes():
-            pass
+        with store.lock_writes() as replace_by:
+            replace_by(None)
         for change in (lambda: elsewhere.add([Record("b", "text", b"ab")]), lambda: elsewhere.remove([("text", "a")])):
-            with pytest.raises(StoreError, match="a retrained engine has replaced it"):
+            with pytest.raises(StoreReplacedError, match="a retrained engine has replaced it"):
                 change()
         assert [each.id for each in elsewhere.scan()] == ["a"]
 

@@ -73,6 +73,7 @@ app.command(rich_help_panel=ENGINE, cls=maintenance.InfoCommand)(maintenance.inf
 app.command(rich_help_panel=ENGINE)(maintenance.verify)
 app.command(rich_help_panel=ENGINE)(maintenance.backup)
 app.command(rich_help_panel=ENGINE)(maintenance.restore)
+app.command(rich_help_panel=ENGINE)(maintenance.clone)
 app.command()(listings.methods)
 app.add_typer(listings.app, name="datasets")
 app.command()(evaluate.evaluate)

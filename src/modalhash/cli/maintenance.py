@@ -1,4 +1,4 @@
-"""The commands info, verify, backup, restore and sync."""
+"""The commands info, verify, backup, restore, clone and sync."""
 
 from __future__ import annotations
 
@@ -240,6 +240,32 @@ def restore(
     with audited("restore", engine, sources=[str(file)]):
         restore_engine(file, engine, overwrite=overwrite, store=store, store_variable=store_variable)
     say(f"{engine} restored from {file}")
+
+
+def clone(
+    source: Annotated[
+        str, typer.Argument(metavar="DATABASE", help="[b]postgresql[/b] for the database in the variable, or its URL.")
+    ],
+    engine: EngineFolder,
+    schema: Annotated[str | None, typer.Option(help="Schema of the engine, if the database has several.")] = None,
+    store_variable: StoreVariable = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing engine.")] = False,
+) -> None:
+    """Fetch an engine from the PostgreSQL database of its items.
+
+    One more machine can then serve it. A service fetches the engine by itself
+    after a retraining on any machine, and other commands when they open it.
+
+    [bold]Examples[/bold]
+
+    modalhash clone postgresql engine
+
+    modalhash clone postgresql engine --schema modalhash_0123456789abcdef
+    """
+    from modalhash.engine import clone_engine
+
+    clone_engine(source, engine, schema=schema, store_variable=store_variable, overwrite=overwrite)
+    say(f"{engine} fetched from the database")
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from .storage.folder_sync import (
     SyncPlan as SyncPlan,
 )
 from .storage.ingest import Added as Added
+from .storage.published import clone_engine as clone_engine
 from .storage.relabel import Relabelled as Relabelled
 from .training.check import (
     EncoderPlan as EncoderPlan,

@@ -74,6 +74,7 @@ from modalhash.engine.storage.folder import (
     why_no_confidence,
 )
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
+from modalhash.engine.storage.published import follow
 from modalhash.index import Frozen, HammingIndex, Index
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import PICTURE_TEXT, Filter, Record, Revision, Store, StoreError
@@ -147,6 +148,8 @@ def _open_folder(
     while True:
         generation = Generation(folder)
         try:
+            if not read_only and follow(folder, database=database):
+                continue
             parts, config = read(), read_config(folder)
             place = StoreLocation.of(config, database=database)
             fields, model = config["searched_fields"], str(config["model"])
@@ -414,6 +417,18 @@ class Engine:
     def replaced(self) -> bool:
         """Whether another engine replaced this one, or the folder is gone; cheap to read before every search."""
         return not self._generation.is_current()
+
+    def fetch_replacement(self) -> bool:
+        """Fetch the engine that replaced this one on another machine into the folder; return whether there is one.
+
+        Only engines whose items are in a database can be replaced there. :attr:`replaced` is then true, and
+        :meth:`reopen` returns the new one. Opening an engine does so too, unless it is opened read-only.
+        """
+        if self.store.successor() is None:
+            return False
+        if not self.replaced:  # no other process of this machine has fetched it
+            follow(self.path, database=self._options["database"])
+        return True
 
     def reopen(self) -> Self:
         """Open the engine that is in the folder now, with the same options. This one stays open."""

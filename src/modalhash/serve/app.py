@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -85,7 +86,9 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        following = asyncio.create_task(service.follow_machines())
         yield
+        following.cancel()
         service.close()
         monitoring.flush_logs()
 

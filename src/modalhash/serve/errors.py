@@ -14,11 +14,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableError, StoreUncertainError
+from modalhash.store import (
+    StoreBusyError,
+    StoreFullError,
+    StoreMissingError,
+    StoreReplacedError,
+    StoreUnavailableError,
+    StoreUncertainError,
+)
 
 RETRY_SECONDS = 1
 DISK_FULL = "the disk of the service is full; nothing was changed"
 UNAVAILABLE = "the database of the service cannot be reached; nothing was changed. Try again in a moment"
+REPLACED = (
+    "another machine has retrained the engine, and this one is loading the new engine; nothing was changed. Try again "
+    "in a moment"
+)
+MISSING = "the items are not in the database: they were dropped, or it is another database; nothing was changed"
 UNCERTAIN = (
     "the connection to the database was lost during the commit; check whether the change was made before retrying"
 )
@@ -104,6 +116,10 @@ def response_to(error: Exception) -> Response | None:
         return HTTPError(507, DISK_FULL).response()
     if isinstance(error, StoreBusyError):
         return busy_error("another process is writing").response()
+    if isinstance(error, StoreReplacedError):
+        return HTTPError(503, REPLACED, {"Retry-After": str(RETRY_SECONDS)}).response()
+    if isinstance(error, StoreMissingError):
+        return HTTPError(503, MISSING, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreUncertainError):
         return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreUnavailableError):

@@ -33,7 +33,7 @@ from modalhash.serve.monitoring import LOGGER, Metrics
 from modalhash.serve.schemas import LIST_FIELDS
 from modalhash.serve.searcher import Searcher
 from modalhash.serve.worker_state import ProcessState
-from modalhash.store import StoreError
+from modalhash.store import PostgresStore, StoreError, StoreReplacedError, StoreUnavailableError
 
 Model = TypeVar("Model", bound=BaseModel)
 CHARSETS = ("utf-8", "utf8", "us-ascii")
@@ -216,6 +216,10 @@ def _too_large(max_bytes: int) -> HTTPError:
 
 Value = TypeVar("Value")
 Pool = Literal["items", "pictures", "changes", "duplicates", "follow", "ready"]
+POLL_SECONDS = 1.0
+"""Time between looks for an engine that another machine put into the database."""
+LOCK_SECONDS = 2.0
+"""Time that a change waits for one of another machine."""
 READY_SECONDS = 2.0
 """Time in which a ready service has its index at the revision of the store."""
 RETRY_SECONDS = 5.0
@@ -231,6 +235,8 @@ class ServedEngine:
 
     def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, *, is_own: bool) -> None:
         self.engine = engine
+        if isinstance(engine.store, PostgresStore):  # others wait for this process
+            engine.store.timeout = LOCK_SECONDS
         self.is_own = is_own
         self.searcher = Searcher(engine, settings.limits, metrics.count_batch)
         self.n_requests = 0
@@ -313,6 +319,10 @@ class Service:
                     return result
                 except EngineReplacedError:
                     pass
+                except StoreReplacedError:
+                    if not self.engine.replaced:
+                        self._executors["follow"].submit(self._fetch_replacement)
+                        raise
             try:
                 self.open_replacement()
             except (ValueError, OSError, StoreError) as error:
@@ -360,6 +370,27 @@ class Service:
             return
         self._follow_after = time.monotonic() + RETRY_SECONDS
         self._executors["follow"].submit(self._try_to_follow)
+
+    async def follow_machines(self) -> None:
+        """Follow to engines that other machines put into the database of the items, until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.get_running_loop().run_in_executor(self._executors["follow"], self._fetch_replacement)
+
+    def _fetch_replacement(self) -> None:
+        """Serve the replacement that another machine made, if any; searches use the old engine meanwhile."""
+        if time.monotonic() < self._follow_after:
+            return
+        try:
+            with self.current_engine():
+                if not self.engine.fetch_replacement():
+                    return
+            self.open_replacement()
+        except StoreUnavailableError:  # searches and /readyz tell
+            pass
+        except Exception as error:  # the old engine still answers
+            self._follow_after = time.monotonic() + RETRY_SECONDS
+            self._log("engine_not_followed", str(error))
 
     def open_replacement(self) -> None:
         """Serve the replacement of the served engine; raise if it cannot be opened."""

@@ -11,7 +11,8 @@ from .filters import (
     all_of as all_of,
     any_value as any_value,
 )
-from .postgres.store import PostgresStore as PostgresStore, drop_schema as drop_schema
+from .postgres.engines import EngineDatabase as EngineDatabase, drop_schema as drop_schema
+from .postgres.store import PostgresStore as PostgresStore
 from .records import (
     MAX_REFINEMENT as MAX_REFINEMENT,
     Key as Key,
@@ -22,6 +23,8 @@ from .records import (
     StoreBusyError as StoreBusyError,
     StoreError as StoreError,
     StoreFullError as StoreFullError,
+    StoreMissingError as StoreMissingError,
+    StoreReplacedError as StoreReplacedError,
     StoreUnavailableError as StoreUnavailableError,
     StoreUncertainError as StoreUncertainError,
     check_storable as check_storable,

@@ -48,6 +48,14 @@ class StoreError(RuntimeError):
     """The store cannot be used; the message gives the reason and what to do."""
 
 
+class StoreReplacedError(StoreError):
+    """Another store, with the items of a retrained engine, replaced this one; the change did not happen."""
+
+
+class StoreMissingError(StoreError):
+    """The tables of the store are gone, or the database is another one; the change did not happen."""
+
+
 class StoreBusyError(StoreError):
     """Another process held the write lock for longer than the timeout."""
 
@@ -163,12 +171,15 @@ class Store(Protocol):
     def optimize(self) -> None:
         """Reorganize the store for faster searches; items and revision do not change."""
 
-    def lock_writes(self) -> AbstractContextManager[None]:
+    def lock_writes(self) -> AbstractContextManager[Callable[[str | None], None]]:
         """Block all other writers during the block, because another store is about to replace this one.
 
-        Other writers wait until the block ends. If it ends without an error, a store that other processes can still
-        reach refuses every later change.
+        Yields a function to call with the schema of the other store, if any, when nothing but the exchange is left. A
+        store that other machines can still reach then refuses every later change, and names its successor.
         """
+
+    def successor(self) -> str | None:
+        """Return the schema of the store that replaced this one, if it did on any machine."""
 
     def get(self, id: str, *, modality: str) -> Record:
         """Return the item with this key, or raise KeyError."""

@@ -25,7 +25,7 @@ LOST = StoreUnavailableError("the server is away")
 @pytest.fixture
 def schemas(postgres):  # noqa: F811
     """The schemas of engines, all of which are dropped before and after."""
-    sql = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'modalhash!_%' ESCAPE '!' ORDER BY 1"
+    sql = "SELECT nspname FROM pg_namespace WHERE nspname ~ '^modalhash_[0-9a-f]{16}$' ORDER BY 1"
 
     def find():
         return [name for (name,) in postgres.execute(sql)]

@@ -138,10 +138,10 @@ def test_who_writes_at_the_last_moment_waits_and_is_told(grown, monkeypatch):
 
     @contextmanager
     def watched(store):
-        with lock_writes(store):
+        with lock_writes(store) as replace_by:
             thread.start()
             assert ready.wait(30)
-            yield
+            yield replace_by
 
     monkeypatch.setattr(SqliteStore, "lock_writes", watched)
     with grown.retrain() as new:
@@ -172,7 +172,7 @@ def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
         with lock_writes(store):
             pass
         held.append(True)
-        yield
+        yield lambda schema: None
 
     held: list[bool] = []
     revision = SqliteStore.revision

@@ -36,14 +36,11 @@ from modalhash.core.files import (
     write_atomically,
 )
 from modalhash.engine.items.item import ItemFiles
-from modalhash.engine.search.confidence import FILE as CONFIDENCE
-from modalhash.engine.search.refinement import FILE as REFINEMENT
 from modalhash.engine.storage.folder import (
-    CONFIG,
     ENCODERS,
     ITEMS,
     MEDIA,
-    MODEL,
+    PARTS,
     SNAPSHOT,
     SQLITE,
     SYNCED,
@@ -63,6 +60,7 @@ from modalhash.engine.storage.folder import (
     write_config,
 )
 from modalhash.engine.storage.index_snapshot import snapshot_problem
+from modalhash.engine.storage.published import publish
 from modalhash.store import (
     SqliteStore,
     Store,
@@ -78,7 +76,6 @@ KIND = "modalhash backup"
 CONTENTS = "backup.json"
 MAX_CONTENTS = 2**28
 """Largest size in bytes of the list of members; about two million entries."""
-_PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE, SYNCED)
 _ATTEMPTS = 3
 _MOVED_TOGETHER = 10_000
 
@@ -161,6 +158,7 @@ def restore_engine(
         if place.kind != SQLITE:
             _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
         write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
+        publish(fresh, place)
 
 
 @contextmanager
@@ -206,7 +204,7 @@ def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
     """
     place = StoreLocation.of(read_config(folder), database=database)
     stage.mkdir()
-    for name in _PARTS:
+    for name in (*PARTS, SYNCED):
         copy_tree(folder / name, stage / name)
     write_config(stage, {name: value for name, value in read_config(stage).items() if name != "store"})
     used: set[str] = set()
@@ -303,7 +301,7 @@ def _is_own(name: str) -> bool:
         and ":" not in name
         and "\0" not in name
         and len(name.encode("utf-8", "surrogatepass")) < 255
-        and path.parts[:1] in {(one,) for one in (*_PARTS, ITEMS, MEDIA)}
+        and path.parts[:1] in {(one,) for one in (*PARTS, SYNCED, ITEMS, MEDIA)}
     )
 
 

@@ -66,13 +66,15 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
     from modalhash.methods.fitted import FittedHasher, SavedModel
-    from modalhash.store import PostgresStore
+    from modalhash.store import EngineDatabase, PostgresStore
 
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
 SNAPSHOT, SYNCED = "index.snapshot", "synced.json"
 FEATURES = "features.sqlite"
+PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE)
+"""Files and folders without which there is no engine, except its items."""
 WORDS = "words"
 """Subfolder of the encoder for words, if texts are not a modality."""
 _REQUIRED = (
@@ -511,11 +513,22 @@ class StoreLocation:
         write_config(fresh, {"kind": KIND, "format": FORMAT, **self.to_config()})
         return PostgresStore(self.url, schema=self.schema, n_bits=n_bits, searched_fields=searched_fields, model=model)
 
-    def drop(self, schema: str, *, only_look: bool = False) -> bool | None:
+    def successor(self) -> str | None:
+        """Return the schema of the engine that replaced this one on any machine; None if it is the newest."""
+        return None if self.schema is None else self.engines.successor(self.schema)
+
+    @property
+    def engines(self) -> EngineDatabase:
+        """The engines of the database."""
+        from modalhash.store import EngineDatabase
+
+        return EngineDatabase(self.url)
+
+    def drop(self, schema: str, *, only_look: bool = False, unfinished: bool = False) -> bool | None:
         """Drop an unused schema of the same database; see :func:`modalhash.store.drop_schema`."""
         from modalhash.store import drop_schema
 
-        return drop_schema(self.url, schema, only_look=only_look)
+        return drop_schema(self.url, schema, only_look=only_look, unfinished=unfinished)
 
 
 @contextmanager
@@ -524,7 +537,7 @@ def create_store(target: Path, store: str | None, *, variable: str | None = None
 
     ``store`` is ``"sqlite"``, the URL of a database, ``"postgresql"`` for the database in the ``variable``, or None for
     the kind of the existing engine in ``target``, or else ``"sqlite"``. Leftovers of
-    killed processes are removed first.
+    killed processes are removed first. At the end, the schema of a replaced engine names the new one.
     """
     recover_engine(target)
     old = StoreLocation()
@@ -542,8 +555,10 @@ def create_store(target: Path, store: str | None, *, variable: str | None = None
     except BaseException:
         if place.schema is not None:
             with suppress(StoreError, EngineError):  # the first error is more informative
-                place.drop(place.schema)
+                place.drop(place.schema, unfinished=True)
         raise
+    if old.schema is not None and place.schema is not None:  # retraining has done so already
+        place.engines.replace(old.schema, place.schema)
 
 
 def sweep_unfinished(target: Path, place: StoreLocation) -> None:
@@ -567,7 +582,10 @@ def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
     """
     try:
         unfinished = _unfinished_location(scratch, place.database)
-        return unfinished.schema in (None, place.schema) or unfinished.drop(str(unfinished.schema)) is not False
+        return (
+            unfinished.schema in (None, place.schema)
+            or unfinished.drop(str(unfinished.schema), unfinished=True) is not False
+        )
     except (EngineError, StoreError):  # unavailable; it may exist
         return False
 

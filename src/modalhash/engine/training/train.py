@@ -43,6 +43,7 @@ from modalhash.engine.storage.folder import (
     write_parts,
 )
 from modalhash.engine.storage.ingest import CodedItems, FeatureCache, ItemCoder, encode_cached
+from modalhash.engine.storage.published import publish
 from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.corpus import (
     AUTO,
@@ -146,6 +147,7 @@ def _training(
         journal.end("store")
         config |= {**examples, "seconds": journal.seconds}
         write_parts(fresh, model, reader.encoders, config, refinement, trained.confidence, reader.words)
+        publish(fresh, place)
         names, left_out = corpus.class_names, tuple(journal.left_out)
         yield TrainedEngine(folder, fresh, place, model, reader.encoders, refinement, names, sizes, left_out)
 
@@ -307,7 +309,7 @@ def retrain_engine(
                     break
             link_tree(folder / MEDIA, made.scratch / MEDIA)
             sync_tree(made.scratch)  # so that little is left to do under the write lock
-            held.enter_context(store.lock_writes())
+            replace_by = held.enter_context(store.lock_writes())
             check_current()
             replayer.catch_up()
         if store.revision() != replayer.reached:
@@ -315,6 +317,7 @@ def retrain_engine(
                 f"{folder}: the store was changed during the exchange, because the connection with the write "
                 "lock was lost; nothing was replaced. Run it again"
             )
+        replace_by(made.place.schema)  # before the folders: if this process is killed now, the next one fetches it
 
 
 def settings_again(parts: EngineFiles, overrides: RetrainOverrides, *, database: str | None) -> TrainSettings:

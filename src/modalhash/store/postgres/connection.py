@@ -19,6 +19,8 @@ from modalhash.store.records import (
     StoreBusyError,
     StoreError,
     StoreFullError,
+    StoreMissingError,
+    StoreReplacedError,
     StoreUnavailableError,
     StoreUncertainError,
 )
@@ -41,11 +43,14 @@ CONNECTION_DEFAULTS = {
 """Defaults for libpq, which a URL may override; an unresponsive server is given up after half a minute."""
 MAX_IDLE = 4
 """Maximum number of idle connections."""
+LOCK_MILLISECONDS = 1500
+"""Time that a read waits for a lock, which only a change of the tables themselves holds."""
 ASK_SECONDS = 3.0
 """Seconds to ask a server for the status of a transaction after a lost commit."""
 _SETUP = """
 SET search_path TO {schema}, pg_catalog;
 SET default_transaction_read_only TO {read_only};
+SET lock_timeout TO {lock_timeout};
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 SELECT pg_advisory_lock_shared({in_use}, {key})
 """
@@ -97,25 +102,29 @@ class Connections:
 
         def change(connection: Any) -> Value:
             result = work(connection)
-            transaction = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()[0]
-            try:
-                connection.execute("COMMIT")
-            except self._psycopg.Error as error:
-                if not self._is_lost(connection, error):
-                    raise
-                connection.close()
-                committed = transaction is None or self._was_committed(transaction)
-                if committed is None:
-                    raise StoreUncertainError(
-                        f"{self.name}: the connection was lost while a change was committed. Whether it happened is "
-                        "unknown; check before you repeat it"
-                    ) from None
-                if not committed:
-                    raise
+            self.commit(connection)
             return result
 
         with self.translated():
             return self._run(change, self._begin())
+
+    def commit(self, connection: Any) -> None:
+        """Commit a transaction; if the connection is lost meanwhile, ask the server for the outcome."""
+        transaction = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()[0]
+        try:
+            connection.execute("COMMIT")
+        except self._psycopg.Error as error:
+            if not self._is_lost(connection, error):
+                raise
+            connection.close()
+            committed = transaction is None or self._was_committed(transaction)
+            if committed is None:
+                raise StoreUncertainError(
+                    f"{self.name}: the connection was lost while a change was committed. Whether it happened is "
+                    "unknown; check before you repeat it"
+                ) from None
+            if not committed:
+                raise
 
     def connect(self, *, schema: bool = True) -> Any:
         """Return a new connection, which the caller closes; without ``schema``, the schema need not exist."""
@@ -127,8 +136,8 @@ class Connections:
                     raise StoreError(f"{self.name}: the database has the encoding {encoding}; make one with UTF8")
                 if schema:
                     read_only = "on" if self._read_only else "off"
-                    values = {"schema": f'"{self.schema}"', "read_only": read_only, "in_use": IN_USE, "key": self.key}
-                    connection.execute(_SETUP.format(**values))
+                    values = {"schema": f'"{self.schema}"', "read_only": read_only, "lock_timeout": LOCK_MILLISECONDS}
+                    connection.execute(_SETUP.format(**values, in_use=IN_USE, key=self.key))
                 return connection
             except BaseException:
                 connection.close()
@@ -228,9 +237,13 @@ class Connections:
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
         if getattr(error.diag, "constraint_name", None) == REPLACED:
-            raise StoreError(
-                f"{self.name} refuses changes because a retrained engine has replaced it. Copy its folder to this "
-                "machine, open that, and repeat the change"
+            raise StoreReplacedError(
+                f"{self.name} refuses changes because a retrained engine has replaced it. Nothing was changed; repeat "
+                "it: a service fetches the new engine by itself, and a command when it opens the engine"
+            ) from None
+        if state in ("42P01", "3F000"):
+            raise StoreMissingError(
+                f"{self.name} is missing: it was dropped, or this is another database ({reason}). Restore it"
             ) from None
         if state in ("55P03", "40001", "40P01"):
             raise StoreBusyError(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from modalhash.core.typing import Array
+from modalhash.store.postgres.engines import CREATE_FILES
 from modalhash.store.postgres.words import CREATE_WORDS, searched_words
 from modalhash.store.records import MAX_REFINEMENT, Record, to_json
 from modalhash.store.sqlite.schema import row_checksum
@@ -28,6 +29,7 @@ $$
 """  # the value of a field of extra, or the values in its list or mapping
 CREATE = (
     "CREATE SCHEMA {schema}",
+    *CREATE_FILES,
     "CREATE TABLE {schema}.meta (key text PRIMARY KEY, value text NOT NULL)",
     # One row: the last row id, the number of removals, and the current numbers of items and of words.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.store.conditions import PostgresDialect
 from modalhash.store.filters import SEARCHED_FIELDS, Filter
-from modalhash.store.postgres.connection import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
+from modalhash.store.postgres.connection import BEING_MADE, Connections, lock_key
+from modalhash.store.postgres.engines import find_successor, has_schema, name_successor, refuse_changes
 from modalhash.store.postgres.schema import (
     COLUMNS,
     COPIED,
@@ -51,6 +52,7 @@ from modalhash.store.records import (
     Revision,
     SharedStore,
     StoreError,
+    StoreReplacedError,
     check_absent,
     check_keys,
     check_present,
@@ -113,7 +115,7 @@ class PostgresStore(SharedStore):
             check_int(n_bits, "n_bits", at_least=1)
         super().__init__()
         self.schema, self.read_only = schema, read_only
-        self._timeout = timeout
+        self.timeout = timeout
         self._connections = Connections(url, schema, read_only=read_only)
         try:
             if n_bits is not None and not read_only:
@@ -177,10 +179,11 @@ class PostgresStore(SharedStore):
         """Do nothing, because the server maintains its tables."""
 
     @contextmanager
-    def lock_writes(self) -> Iterator[None]:
+    def lock_writes(self) -> Iterator[Callable[[str | None], None]]:
         """Block all other writers during the block, because another store is about to replace this one.
 
-        Readers continue. If the block ends without an error, the schema refuses every later change, from every machine.
+        Readers continue. After the call of the function that it yields, the schema refuses every change, from every
+        machine, and all machines follow to the schema that it was called with.
         """
         if self.read_only:
             raise StoreError(f"{self.name} was opened read-only and cannot be replaced")
@@ -188,14 +191,23 @@ class PostgresStore(SharedStore):
             with self._connections.translated():
                 connection.execute("BEGIN")
                 self._lock_counter(connection)
+                if find_successor(connection, self.schema) is not None:
+                    raise StoreReplacedError(f"{self.name} was replaced on another machine meanwhile; open it again")
+
+            def replace_by(schema: str | None) -> None:
+                with self._connections.translated():
+                    refuse_changes(connection, self.schema)
+                    if schema is not None:
+                        name_successor(connection, self.schema, schema)
+                    self._connections.commit(connection)
+
             try:
-                yield
-            except BaseException:
+                yield replace_by
+            finally:
                 self._connections.roll_back(connection)
-                raise
-            with self._connections.translated():
-                connection.execute(f"ALTER TABLE counter ADD CONSTRAINT {REPLACED} CHECK (false) NOT VALID")
-                connection.execute("COMMIT")
+
+    def successor(self) -> str | None:
+        return self._connections.read(lambda connection: find_successor(connection, self.schema))
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
         check_choice(missing, "missing", ("error", "ignore"))
@@ -363,7 +375,7 @@ class PostgresStore(SharedStore):
 
     def _lock_counter(self, connection: Any) -> int:
         """Take the write lock until the end of the transaction; return the last row id assigned."""
-        connection.execute(f"SET LOCAL lock_timeout = {max(1, int(1000 * self._timeout))}")
+        connection.execute(f"SET LOCAL lock_timeout = {max(1, int(1000 * self.timeout))}")
         return int(connection.execute("SELECT items FROM counter FOR UPDATE").fetchone()[0])
 
     def _pages(
@@ -401,11 +413,11 @@ class PostgresStore(SharedStore):
         }
         meta = {"format": str(FORMAT), "n_bits": str(n_bits), "searched_fields": json.dumps(SEARCHED_FIELDS)}
         with self._connections.connect(schema=False) as connection, self._connections.translated():
-            if _has_schema(connection, self.schema):
+            if has_schema(connection, self.schema):
                 return
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (BEING_MADE, lock_key(self.schema)))
-                if _has_schema(connection, self.schema):
+                if has_schema(connection, self.schema):
                     return
                 for statement in CREATE:
                     connection.execute(statement.format(**values))
@@ -415,7 +427,7 @@ class PostgresStore(SharedStore):
     def _check_owner(self) -> dict[str, str]:
         """Return the contents of ``meta``; raise if the schema is missing or not a store."""
         with self._connections.connect(schema=False) as connection, self._connections.translated():
-            if not _has_schema(connection, self.schema):
+            if not has_schema(connection, self.schema):
                 raise StoreError(f"{self.name} does not exist: it was dropped, or the URL is that of another database")
             if connection.execute("SELECT to_regclass(%s)", [f'"{self.schema}".meta']).fetchone()[0] is None:
                 raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
@@ -474,22 +486,6 @@ class PostgresStore(SharedStore):
         return found
 
 
-def drop_schema(url: str, schema: str, *, only_look: bool = False) -> bool | None:
-    """Delete a schema that no process has open; return whether it was deleted.
-
-    Returns False if a process has it open, and None if it does not exist. With ``only_look`` nothing is deleted, and
-    True means that it could be.
-    """
-    connections = Connections(url, schema, read_only=False)
-    with connections.connect(schema=False) as connection, connections.translated():
-        if not _has_schema(connection, schema):
-            return None
-        ((alone,),) = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (IN_USE, lock_key(schema))).fetchall()
-        if alone and not only_look:
-            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
-        return bool(alone)
-
-
 def _check_meta(name: str, meta: Mapping[str, str], n_bits: int | None, model: str | None) -> int:
     if n_bits is not None and n_bits != int(meta["n_bits"]):
         raise StoreError(
@@ -501,10 +497,6 @@ def _check_meta(name: str, meta: Mapping[str, str], n_bits: int | None, model: s
             "the engine that its items were trained with, or another schema"
         )
     return int(meta["n_bits"])
-
-
-def _has_schema(connection: Any, schema: str) -> bool:
-    return bool(connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema]).fetchall())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -182,10 +182,11 @@ class SqliteStore(SharedStore):
             begin = False
 
     @contextmanager
-    def lock_writes(self) -> Iterator[None]:
+    def lock_writes(self) -> Iterator[Callable[[str | None], None]]:
         """Block all other writers during the block, because another store is about to replace this one.
 
-        The file may be moved meanwhile, and readers continue.
+        The file may be moved meanwhile, and readers continue. The function has nothing to do, because other processes
+        notice that the file was replaced.
         """
         if self.read_only:
             raise StoreError(f"{self.path} was opened read-only and cannot be replaced")
@@ -195,11 +196,14 @@ class SqliteStore(SharedStore):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield
+                    yield lambda schema: None
                 finally:
                     connection.execute("ROLLBACK")
             finally:
                 connection.close()
+
+    def successor(self) -> None:
+        """Return None, because no other machine can replace a file."""
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
         check_choice(missing, "missing", ("error", "ignore"))
