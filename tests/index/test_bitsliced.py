@@ -90,9 +90,9 @@ def test_groups_are_scanned_on_every_processor(rng, n_words):
     rows, distances = np.empty((5, 2 * k), np.int64), np.empty((5, 2 * k), np.int32)
     counts, n_rows_at = np.zeros((5, n_bits + 1), np.int64), np.zeros((5, n_bits + 1), np.int64)
     sizes, n_within, limits = np.zeros(5, np.int64), np.zeros(5, np.int64), np.full(5, n_bits)
-    words = to_chunks(codes, n // CHUNK)
     done = _kernels.scan_groups(
-        queries, words, n, NO_STARTS, k, k, rows, distances, counts, n_rows_at, sizes, n_within, limits
+        _kernels.Search(queries, to_chunks(codes, n // CHUNK), n, NO_STARTS, k, k),
+        _kernels.Candidates(rows, distances, counts, n_rows_at, sizes, n_within, limits),
     )
     assert done == n // CHUNK
     for q, query in enumerate(queries):

@@ -165,7 +165,7 @@ def test_halves_in_turn(case, share, more, weights):
     for query, own_distances in zip(queries, distances, strict=True):
         rows, near, counts = np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(n_bits + 1, np.int64)
         size, n_items_within, limit = _kernels.scan_halves(
-            query, table.words, table.n, starts, k, max_hits, rows, near, counts, n_bits
+            _kernels.Search(query[None], table.words, table.n, starts, k, max_hits), rows, near, counts, n_bits
         )
         order = np.argsort(own_distances, kind="stable")
         items = np.cumsum(np.diff(starts)[order] if weights else np.ones(table.n, np.int64))

@@ -13,6 +13,8 @@ Importing this module loads numba, so import it inside the functions that need i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from modalhash.core.bit_kernels import VECTOR_POPCOUNT, compiled, popcount
@@ -38,10 +40,7 @@ from modalhash.index.layout import CHUNK
 BLOCK_BYTES = 16384  # half of the smallest first-level cache in use; the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
 EXTRA_CANDIDATES = 64  # capacity of a query's buffer beyond twice ``max_hits``
-MIN_SAMPLED, MAX_SAMPLED = (
-    16,
-    128,
-)  # chunks, a 16th of all, from which the first limit is estimated
+MIN_SAMPLED, MAX_SAMPLED = 16, 128  # chunks, a 16th of all, from which the first limit is estimated
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 GROUPS_OF_A_BLOCK = 4  # of one word; their tables, 28 kB, stay in the first-level cache
 MIN_BYTES_FOR_HALVES = 2**23  # of codes; fewer are soon cached
@@ -211,6 +210,29 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
     return min(limit, n_bits)
 
 
+class Search(NamedTuple):
+    """Queries, and the database that they are compared with (:func:`nearest`)."""
+
+    queries: Array
+    words: Array
+    n: int
+    starts: Array
+    k: int
+    max_hits: int
+
+
+class Candidates(NamedTuple):
+    """The candidates of each query so far, whose fields :func:`nearest` explains."""
+
+    rows: Array
+    distances: Array
+    counts: Array
+    n_rows_at: Array
+    sizes: Array
+    n_within: Array
+    limits: Array
+
+
 @compiled()
 def nearest(
     queries: Array, words: Array, n: int, starts: Array, k: int, max_hits: int, n_bits: int, max_distance: int
@@ -230,29 +252,29 @@ def nearest(
     """
     n_queries = queries.shape[0]
     capacity = min(n, 2 * max_hits + EXTRA_CANDIDATES)
-    rows = np.empty((n_queries, capacity), np.int64)
-    distances = np.empty((n_queries, capacity), np.int32)
-    counts = np.zeros((n_queries, n_bits + 1), np.int64)
-    n_rows_at = np.zeros((n_queries, n_bits + 1), np.int64)
-    sizes = np.zeros(n_queries, np.int64)
-    n_items_within = np.zeros(n_queries, np.int64)
-    limits = np.full(n_queries, max_distance, np.int64)
+    found = Candidates(
+        np.empty((n_queries, capacity), np.int64),
+        np.empty((n_queries, capacity), np.int32),
+        np.zeros((n_queries, n_bits + 1), np.int64),
+        np.zeros((n_queries, n_bits + 1), np.int64),
+        np.zeros(n_queries, np.int64),
+        np.zeros(n_queries, np.int64),
+        np.full(n_queries, max_distance, np.int64),
+    )
+    rows, distances, counts, n_rows_at, sizes, n_items_within, limits = found
     scratch = np.empty(CHUNK, np.uint64)
     if starts.shape[0] == 0:
         for q in range(n_queries):
             limits[q] = min(max_distance, likely_limit(queries[q], words, n, k, n_bits, scratch))
-    scan_nearest(
-        queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_items_within, limits,
-        scratch,
-    )  # fmt: skip
+    scan_nearest(Search(queries, words, n, starts, k, max_hits), found, scratch)
     for q in range(n_queries):
         if n_items_within[q] < k and limits[q] < max_distance:
             one = slice(q, q + 1)
             counts[q], n_rows_at[q], sizes[q], n_items_within[q], limits[q] = 0, 0, 0, 0, max_distance
-            scan_nearest(
-                queries[one], words, n, starts, k, max_hits, rows[one], distances[one], counts[one], n_rows_at[one],
-                sizes[one], n_items_within[one], limits[one], scratch,
-            )  # fmt: skip
+            own = Candidates(
+                rows[one], distances[one], counts[one], n_rows_at[one], sizes[one], n_items_within[one], limits[one]
+            )
+            scan_nearest(Search(queries[one], words, n, starts, k, max_hits), own, scratch)
     out_rows = np.zeros((n_queries, max_hits), np.int64)
     out_distances = np.zeros((n_queries, max_hits), np.int32)
     for q in range(n_queries):
@@ -264,35 +286,16 @@ def nearest(
 
 
 @compiled()
-def scan_nearest(
-    queries: Array,
-    words: Array,
-    n: int,
-    starts: Array,
-    k: int,
-    max_hits: int,
-    rows: Array,
-    distances: Array,
-    counts: Array,
-    n_rows_at: Array,
-    sizes: Array,
-    n_within: Array,
-    limits: Array,
-    scratch: Array,
-) -> None:
+def scan_nearest(search: Search, found: Candidates, scratch: Array) -> None:
     """Fill the candidates of each query (:func:`nearest`)."""
+    queries, words, n, starts, k, max_hits = search
+    rows, distances, counts, n_rows_at, sizes, n_within, limits = found
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
-        sizes[0], n_within[0], limits[0] = scan_halves(
-            queries[0], words, n, starts, k, max_hits, rows[0], distances[0], counts[0], limits[0]
-        )
+        sizes[0], n_within[0], limits[0] = scan_halves(search, rows[0], distances[0], counts[0], limits[0])
         return
-    begin = 0
-    if planes_pay(words, n_queries):
-        begin = scan_groups(
-            queries, words, n, starts, k, max_hits, rows, distances, counts, n_rows_at, sizes, n_within, limits
-        )  # fmt: skip
+    begin = scan_groups(search, found) if planes_pay(words, n_queries) else 0
     step = block_chunks(words, n_queries)
     for first in range(begin, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
@@ -323,25 +326,15 @@ def halves_pay(words: Array, n_chunks: int, n_queries: int) -> bool:
 
 
 @compiled()
-def scan_halves(
-    query: Array,
-    words: Array,
-    n: int,
-    starts: Array,
-    k: int,
-    max_hits: int,
-    rows: Array,
-    distances: Array,
-    counts: Array,
-    limit: int,
-) -> tuple[int, int, int]:
+def scan_halves(search: Search, rows: Array, distances: Array, counts: Array, limit: int) -> tuple[int, int, int]:
     """Fill the candidates of one query from both halves of the database; return what :func:`insert` does.
 
     Memory is read faster from two places than from one. Each half has its own candidates and ``n_rows_at``, so that the
     first rows of each are kept; the limit is shared. Finally the candidates of the second half follow those of the
     first.
     """
-    chunks = words[: (n + CHUNK - 1) // CHUNK]
+    queries, words, n, starts, k, max_hits = search
+    query, chunks = queries[0], words[: (n + CHUNK - 1) // CHUNK]
     n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
     half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
     n_rows_at, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
@@ -383,22 +376,9 @@ def scan_halves(
 
 
 @compiled()
-def scan_groups(
-    queries: Array,
-    words: Array,
-    n: int,
-    starts: Array,
-    k: int,
-    max_hits: int,
-    rows: Array,
-    distances: Array,
-    counts: Array,
-    n_rows_at: Array,
-    sizes: Array,
-    n_within: Array,
-    limits: Array,
-) -> int:
+def scan_groups(search: Search, found: Candidates) -> int:
     """Fill the candidates of each query from the complete groups of :mod:`.bitsliced`; return their chunks."""
+    queries, words, n, _, _, max_hits = search
     n_queries, n_words = queries.shape
     n_groups = n // GROUP
     step = GROUPS_OF_A_BLOCK // n_words
@@ -408,7 +388,8 @@ def scan_groups(
     bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
     for q in range(n_queries):
         fill_places(queries[q], places[q])
-        fill_bound(bound_of(limits[q], n_within[q], max_hits, counts[q], n_rows_at[q]), bounds[q])
+        limit, n_within = found.limits[q], found.n_within[q]
+        fill_bound(bound_of(limit, n_within, max_hits, found.counts[q], found.n_rows_at[q]), bounds[q])
     for first in range(0, n_groups, step):
         in_block = min(step, n_groups - first)
         for g in range(in_block):
@@ -416,34 +397,17 @@ def scan_groups(
         for q in range(n_queries):
             g = next_group_below(tables, 0, in_block, places, bounds, q, below)
             while g < in_block:
-                bound = take_below(
-                    q, (first + g) * GROUP, below, queries, words, starts, k, max_hits, rows, distances, counts,
-                    n_rows_at, sizes, n_within, limits,
-                )  # fmt: skip
+                bound = take_below(search, found, q, (first + g) * GROUP, below)
                 fill_bound(bound, bounds[q])
                 g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
     return n_groups * GROUP_CHUNKS
 
 
 @compiled()
-def take_below(
-    q: int,
-    start: int,
-    below: Array,
-    queries: Array,
-    words: Array,
-    starts: Array,
-    k: int,
-    max_hits: int,
-    rows: Array,
-    distances: Array,
-    counts: Array,
-    n_rows_at: Array,
-    sizes: Array,
-    n_within: Array,
-    limits: Array,
-) -> int:
+def take_below(search: Search, found: Candidates, q: int, start: int, below: Array) -> int:
     """Insert the codes of the group at row ``start`` whose bit in ``below`` is set; return the query's bound."""
+    queries, words, _, starts, k, max_hits = search
+    rows, distances, counts, n_rows_at, sizes, n_within, limits = found
     query = queries[q]
     own_rows, own_distances, own_counts, own_n_rows_at = rows[q], distances[q], counts[q], n_rows_at[q]
     size, n_items_within, limit = sizes[q], n_within[q], limits[q]
@@ -457,19 +421,9 @@ def take_below(
             distance = distance_to(query, words, row)
             if distance < bound:  # the bound falls as candidates are inserted
                 size, n_items_within, limit = insert(
-                    row,
-                    distance,
-                    starts,
-                    k,
-                    max_hits,
-                    own_rows,
-                    own_distances,
-                    own_counts,
-                    own_n_rows_at,
-                    size,
-                    n_items_within,
-                    limit,
-                )
+                    row, distance, starts, k, max_hits, own_rows, own_distances, own_counts, own_n_rows_at,
+                    size, n_items_within, limit,
+                )  # fmt: skip
                 bound = bound_of(limit, n_items_within, max_hits, own_counts, own_n_rows_at)
     sizes[q], n_within[q], limits[q] = size, n_items_within, limit
     return bound
