@@ -137,7 +137,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
 MOST_PARAMETERS = 8
 WIDE_KERNELS = {  # compiled loops, which take arrays one by one
     "encoders.image_kernels": {"step"},
-    "index.kernels.scans": {"take_below", "scan_nearest", "scan_groups", "insert", "scan_halves"},
+    "index.kernels.scans": {"insert"},
     "index.kernels.shells": {"nearest_in_shells"},
 }
 MODULES = {
