@@ -65,7 +65,7 @@ $(MILVUS)/.ready:
 	$(MILVUS)/bin/python -m pip install --disable-pip-version-check --quiet 'milvus==2.3.5' 'setuptools<81' 'protobuf<5'
 	@touch $@
 
-freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
+freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json, and tables of options in docs, after a deliberate change
 	$(BIN)/python tests/freeze.py
 
 AXE := .cache/axe-core-4.11.0
