@@ -281,6 +281,32 @@ def test_items_without_labels_are_refused(method):
         make(method).fit(data.X, **data.fit)
 
 
+DEGENERATE = {
+    "one label": lambda y, n: np.ones((len(y), 1)),
+    "all labels on all items": lambda y, n: np.ones((len(y), 4)),
+    "the same label on all items": lambda y, n: np.tile([1, 0, 0], (len(y), 1)),
+    "a label that no item has": lambda y, n: np.hstack([y, np.zeros((len(y), 1))]),
+    "a label per item": lambda y, n: np.eye(n)[: len(y)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error", "ignore:.*anchors asked for")
+@pytest.mark.parametrize("labels", DEGENERATE)
+@pytest.mark.parametrize("method", SUPERVISED)
+def test_labels_that_distinguish_nothing_or_everything_are_learned_or_refused(method, labels):
+    data = block_data(method, n=120)
+    n = max(map(len, data.Y.values()))
+    Y = {name: DEGENERATE[labels](y, n).astype(int) for name, y in data.Y.items()}
+    try:
+        model = make(method).fit(data.X, Y, **data.fit)
+    except ValueError as error:
+        assert re.search("no two pairs share a label|all items have the same labels", str(error))
+        return
+    for projections in model.decision_function(data.Xq).values():
+        assert np.isfinite(projections).all()
+
+
 @pytest.mark.parametrize("method", ALL)
 def test_impossible_numbers_of_bits_are_refused(method):
     data = block_data(method)

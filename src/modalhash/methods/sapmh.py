@@ -486,6 +486,8 @@ class SAPMH(PartialHasher):
         else:
             S = Similarity(L)
             scale = sum(view.spread for view in views)
+            if S.square <= SMALLEST * squared(L.T @ L):
+                raise ValueError("SAPMH: all items have the same labels, so there is no similarity to learn from")
             w = SAPMHWeights(theta * scale / state.B.size, rho * scale / (data.n_bits**2 * S.square), ridge)
             state.W = update_W(state.H, *code_target(state.B, S, w))
             for view in views:
