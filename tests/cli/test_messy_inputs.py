@@ -146,9 +146,9 @@ ROWS = [
     Messy(
         "labels of photos in small letters, of texts with capitals",
         capitals,
-        "'image' and 'text' have no label in common, so nothing relates them. Spell labels the same way, such as "
-        "'Blue' and 'blue'; 'Green' and 'green'; 'Red' and 'red'",
-        2,
+        "'blue' and 'Blue' are one label: shown as 'blue'; 'green' and 'Green' are one label: shown as 'green'; "
+        "'red' and 'Red' are one label: shown as 'red'",
+        0,
     ),
     Messy(
         "photos and texts with other labels",
@@ -160,20 +160,20 @@ ROWS = [
     Messy(
         "a label typed in two ways",
         with_lines("a red thing,Red"),
-        "probably one label, typed in several ways: 'Red' and 'red'",
-        1,
+        "'red' and 'Red' are one label: shown as 'red'",
+        0,
     ),
     Messy(
         "a folder whose name ends in a blank",
         with_folder("red", "red "),
-        "probably one label, typed in several ways: 'red' and 'red '",
-        1,
+        "'red ' and 'red' are one label: shown as 'red'",
+        0,
     ),
     Messy(
         "an accent as a Mac stores it in names of folders",
         other_accents,
         "(accents stored in two ways)",
-        1,
+        0,
     ),
     Messy(
         "a comma between labels, in one cell",

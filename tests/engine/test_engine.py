@@ -6,9 +6,11 @@ import base64
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +22,54 @@ from modalhash.encoders import TfidfEncoder
 from modalhash.engine import EngineError, ProblemCode, engine_info
 from modalhash.engine.storage.folder import CONFIG, ITEMS
 from modalhash.store import Record
+
+SPELLINGS = ["Café Noir", "cafe\u0301 noir", " CAFÉ  NOIR"]
+
+
+@pytest.fixture
+def spelled(tmp_path):
+    """An engine that was trained with three spellings of one label."""
+    items = [{"id": f"c{n}", "text": f"black coffee {n}", "labels": [SPELLINGS[n % 3]]} for n in range(12)]
+    items += [{"id": f"b{n}", "text": f"a boat at sea {n}", "labels": ["boat"]} for n in range(12)]
+    with Engine.train(items, tmp_path / "engine", n_bits=16) as opened:
+        yield opened
+
+
+def test_spellings_of_a_label_are_one_in_training_searches_and_changes(spelled):
+    assert spelled.config["class_names"] == ["Café Noir", "boat"]
+    assert spelled.labels() == {"Café Noir": 12, "boat": 12}
+    (note,) = [note for note in spelled.config["notes"] if "one label" in note]
+    assert note.startswith("'Café Noir', 'cafe\u0301 noir' and 'CAFÉ  NOIR' are one label")
+    assert note.endswith("shown as 'Café Noir'")
+    for spelling in SPELLINGS:
+        assert len(spelled.search(text="coffee", k=50, labels=[spelling])) == 12
+        assert len(spelled.search(text="coffee", k=50, where={"label": spelling})) == 12
+        spelled.check_filter({"label": spelling})
+    added = spelled.add([{"id": "n1", "text": "espresso", "labels": [SPELLINGS[1], "New"]}])
+    added = spelled.add([{"id": "n2", "text": "espresso", "labels": ["NEW "]}])
+    assert added.notes == ("'New' and 'NEW' are one label: shown as 'New'",)
+    assert [spelled.get(id).labels for id in ("n1", "n2")] == [("Café Noir", "New"), ("New",)]
+    done = spelled.relabel([{"id": "n2", "labels": [SPELLINGS[2]]}, {"id": "b1", "labels": ["BOAT"]}])
+    assert (done.learned, done.unchanged, dict(done.unknown_labels)) == (1, 1, {})
+    assert spelled.get("n2").labels == ("Café Noir",)
+    assert spelled.get("n2").code == spelled.get("c1").code
+    spelled.retrain()
+    with spelled.reopen() as again:
+        assert again.labels() == {"Café Noir": 14, "boat": 12, "New": 1}
+
+
+def test_a_retraining_joins_spellings_that_an_earlier_version_kept_apart(spelled):
+    record = spelled.store.get("c1", modality="text")
+    numbers = spelled.store.row_ids([record.key])
+    spelled.store.update({numbers[record.key]: replace(record, labels=("CAFE\u0301 noir",))})
+    with sqlite3.connect(spelled.path / ITEMS) as connection:  # what earlier versions kept for filters
+        connection.execute("UPDATE label SET folded = ? WHERE name = ?", ("cafe\u0301 noir", "CAFE\u0301 noir"))
+    connection.close()
+    assert len(spelled.search(text="coffee", k=50, labels=["café noir"])) == 12
+    spelled.retrain()
+    with spelled.reopen() as again:
+        assert again.labels() == {"Café Noir": 12, "boat": 12}
+        assert again.get("c1").labels == ("Café Noir",)
 
 
 def shares(hits, *labels):

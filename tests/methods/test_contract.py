@@ -290,6 +290,10 @@ DEGENERATE = {
 }
 
 
+WITHOUT_SIMILARITY = {"seph": ["a label per item"], "sapmh": list(DEGENERATE)[:3]}
+"""Labels that a method refuses, because all similarities are equal."""
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error", "ignore:.*anchors asked for")
 @pytest.mark.parametrize("labels", DEGENERATE)
@@ -298,11 +302,11 @@ def test_labels_that_distinguish_nothing_or_everything_are_learned_or_refused(me
     data = block_data(method, n=120)
     n = max(map(len, data.Y.values()))
     Y = {name: DEGENERATE[labels](y, n).astype(int) for name, y in data.Y.items()}
-    try:
-        model = make(method).fit(data.X, Y, **data.fit)
-    except ValueError as error:
-        assert re.search("no two pairs share a label|all items have the same labels", str(error))
+    if labels in WITHOUT_SIMILARITY.get(method.name, ()):
+        with pytest.raises(ValueError, match="so there is no similarity to learn from"):
+            make(method).fit(data.X, Y, **data.fit)
         return
+    model = make(method).fit(data.X, Y, **data.fit)
     for projections in model.decision_function(data.Xq).values():
         assert np.isfinite(projections).all()
 

@@ -222,6 +222,17 @@ class StoreContract:
         counts = Counter(label for each in alive.values() for label in {str(label) for label in each.labels})
         assert list(store.labels().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
+    def test_spellings_of_a_label_are_one(self, store):
+        spellings = ["Café  Paris", "CAFE\u0301 PARIS", " café paris ", "Cafe Paris"]
+        store.add([record(str(n), labels=(one,)) for n, one in enumerate(spellings)])
+        for one in spellings[:3]:
+            where = Comparison("label", "=", one)
+            assert store.matching(where).tolist() == [1, 2, 3]
+            assert store.matching(where & Comparison("kind", "=", "hashed")).tolist() == [1, 2, 3]
+            assert store.matching(~where).tolist() == [4]
+        assert sorted(store.labels()) == sorted(spellings), "as they were written"
+        assert store.damage() == []
+
     def test_the_newest_come_first(self, store, other):
         dates = ["2019-06-14T12:30:00", None, "2021-01-02 08:00:00", "yesterday", "2021-01-02T09:00:00", 2030, None]
         store.add([record(str(n), extra={} if date is None else {"taken": date}) for n, date in enumerate(dates)])

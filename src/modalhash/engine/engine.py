@@ -16,6 +16,7 @@ import numpy as np
 
 from modalhash.core.archives import ArchiveMember, find_member
 from modalhash.core.codes import n_bytes
+from modalhash.core.label_names import LabelNames
 from modalhash.core.progress import Callback
 from modalhash.core.typing import Matrix
 from modalhash.core.validation import check_choice, check_int, check_number
@@ -496,11 +497,13 @@ class Engine:
         problems = ProblemCollector(on_problem, strict=wanted.strict)
         notes: list[str] = []
         every_folder = self.config["labels"] == "folders"
+        names = self._label_names()
         ingester = Ingester(
             self.store,
             self._item_coder(problems, wanted.workers),
             self._files,
             ReadOptions(wanted.fields, wanted.table, every_folder, wanted.exif, notes.append),
+            names,
             wanted.replace,
             media_folder=self.path if wanted.keep and self.saves_media else None,
             data_problem=NOT_SHARED if wanted.keep and not self.saves_media else None,
@@ -513,7 +516,11 @@ class Engine:
         finally:
             self.refresh()
         problems.warn()
+        notes += filter(None, [names.describe_joined()])
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
+
+    def _label_names(self) -> LabelNames:
+        return LabelNames(self.config["class_names"], self.labels)
 
     def _item_coder(self, report: OnProblem, workers: int | None) -> ItemCoder:
         from modalhash.engine.storage.ingest import FeatureCache, ItemCoder
@@ -644,6 +651,7 @@ class Engine:
             self.modalities,
             LabelCoder(self.model, self.config["class_names"], self.refinement, self.store),
             self._item_coder(problems, workers),
+            self._label_names(),
             self._content_of,
             follows=self.method.supervised and self.config["codes"] == "learned",
             report=problems,

@@ -19,6 +19,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from modalhash.core.imports import MissingExtraError
+from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array, Codes
 from modalhash.engine.search.reliability import Bin, calibration_error, pooled, reliability_svg
 from modalhash.engine.training.expected_quality import (
@@ -296,8 +297,8 @@ def _content(engine: Engine, record: Record) -> Any:
 
 
 def _shared(one: Record, other: Record) -> list[str]:
-    theirs = set(map(str, other.labels))
-    return [label for label in map(str, one.labels) if label in theirs]
+    theirs = set(map(label_key, other.labels))
+    return [label for label in map(str, one.labels) if label_key(label) in theirs]
 
 
 class Pictures:

@@ -7,11 +7,13 @@ NULL, so ``NOT`` is the complement. Both dialects select the same items.
 from __future__ import annotations
 
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from modalhash.core.label_names import label_key
 from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value, checked_field, is_year
 
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
@@ -24,6 +26,12 @@ Condition = tuple[str, list[Any]]
 def value_text(value: Value) -> str:
     """Return a value as the text with which labels and texts are compared."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def label_forms(text: str) -> list[str]:
+    """Return the two forms in which a store may have the key of a label; earlier versions kept decomposed letters."""
+    key = label_key(text)
+    return [key, unicodedata.normalize("NFD", key)]
 
 
 class Dialect(ABC):
@@ -58,7 +66,7 @@ class Dialect(ABC):
         """Return the condition of a comparison with ``=`` or an order."""
         text, mark, false = value_text(where.value), self.mark, self.false
         if where.field == "label":
-            return self.label, [text.casefold()]
+            return self.label, label_forms(text)
         if where.field == "modality":
             return f"coalesce(item.modality = (SELECT number FROM modality WHERE name = {mark}), {false})", [text]
         if where.field in _OWN_COLUMNS:
@@ -123,9 +131,9 @@ END"""  # 2024-01-31 covers the whole day
         self._few = few
         source = "FROM label CROSS JOIN item_label ON item_label.label = label.number"
         if few:  # one lookup per tested item
-            self.label = f"EXISTS (SELECT 1 {source} AND item_label.item = item.number WHERE label.folded = ?)"
+            self.label = f"EXISTS (SELECT 1 {source} AND item_label.item = item.number WHERE label.folded IN (?, ?))"
         else:  # reads all items with the label, so that a search among all items starts from them
-            self.label = f"item.number IN (SELECT item_label.item {source} WHERE label.folded = ?)"
+            self.label = f"item.number IN (SELECT item_label.item {source} WHERE label.folded IN (?, ?))"
 
     def test(self, where: Comparison, operator: str) -> Condition:
         if where.field == "id" and operator == "=" and not self._few:
@@ -158,7 +166,7 @@ class PostgresDialect(Dialect):
     """Conditions for PostgreSQL."""
 
     mark, true, false = "%s", "true", "false"
-    label = "item.folded_labels @> ARRAY[%s::text]"
+    label = "item.folded_labels && ARRAY[%s, %s]::text[]"
     number_test = r"""CASE
     WHEN kind = 'number' THEN atom::numeric {operator} %s
     WHEN kind = 'string' AND atom ~ '^-?(0|[1-9]\d{{0,250}})(\.\d{{1,250}})?([eE][-+]?\d{{1,3}})?$'

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from modalhash.core.blocks import has_features
 from modalhash.core.codes import pack_signs
+from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.engine.search.refinement import model_features
 from modalhash.engine.settings import SearchOptions
@@ -46,10 +47,10 @@ def check_filter(
     ``all_labels`` reads the store, so it is called only for labels that were not trained on.
     """
     modalities = tuple(modalities)
-    trained = {label.casefold() for label in trained_labels}
+    trained = {label_key(label) for label in trained_labels}
     for comparison in where.comparisons():
         if comparison.field == "label":
-            if str(comparison.value).casefold() not in trained:
+            if label_key(str(comparison.value)) not in trained:
                 _check_label(comparison, all_labels())
         elif comparison.field in ("kind", "modality"):
             known = KINDS if comparison.field == "kind" else modalities
@@ -61,8 +62,8 @@ def check_filter(
 
 
 def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
-    wanted = str(comparison.value).casefold()
-    names = {label.casefold(): label for label in labels}
+    wanted = label_key(str(comparison.value))
+    names = {label_key(label): label for label in labels}
     if wanted in names:
         return
     close = get_close_matches(wanted, names, n=MAX_HINTS)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modalhash.core import files as _config
 from modalhash.core.files import sha256_of, write_atomically
+from modalhash.core.label_names import label_key
 from modalhash.core.progress import Callback, Reporter
 from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode, ProblemCollector
 from modalhash.engine.items.photos import FolderLabels, Reader, picture_files, picture_items, reader_of
@@ -312,7 +313,11 @@ class FolderSync:
         within = Path(old).relative_to(self.root)
         store = self._engine.store
         record = store.get(key[1], modality=key[0])
-        if record.labels == self._labels.of(within.parts[:-1]) != item.labels:
+        stored, before, now = (
+            {label_key(label) for label in labels}
+            for labels in (record.labels, self._labels.of(within.parts[:-1]), item.labels)
+        )
+        if stored == before != now:
             return None
         named_by_path = record.id == f"{self.root.name}/{within.as_posix()}"
         new = replace(record, id=item.id if named_by_path else record.id, uri=self._files.uri(str(item.path)))

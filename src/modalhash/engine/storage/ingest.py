@@ -21,6 +21,7 @@ import numpy as np
 from modalhash.core.archives import ArchiveMember
 from modalhash.core.codes import pack_signs
 from modalhash.core.files import shared_lock
+from modalhash.core.label_names import LabelNames
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes
 from modalhash.encoders import Encoded, Failure, encode_items
@@ -202,6 +203,7 @@ class Ingester:
     coder: ItemCoder
     files: ItemFiles
     how: ReadOptions
+    names: LabelNames
     replace: bool = False
     media_folder: Path | None = None
     """The engine's folder, if pictures given as bytes are saved in it."""
@@ -238,7 +240,7 @@ class Ingester:
         total = count_rows(files, self.identity)
         added = replaced = done = 0
         for n_rows, records in read_codes(files, self.identity, self.coder.report):
-            new, old = self._store_codes(records)
+            new, old = self._store_codes([replace(one, labels=self.names.of(one.labels)) for one in records])
             added, replaced, done = added + new, replaced + old, done + n_rows
             progress("add", done, total)
         return added, replaced
@@ -273,7 +275,7 @@ class Ingester:
         rows = [row for row, item in enumerate(batch.items) if item.key not in existing]
         if not rows:
             return 0, 0
-        items = [batch.items[row] for row in rows]
+        items = [replace(batch.items[row], labels=self.names.of(batch.items[row].labels)) for row in rows]
         coded = self.coder.hash(batch.modality, items, batch.contents_of(rows))
         if not coded.items:
             return 0, 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from modalhash.core.label_names import LabelNames, label_key
 from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array
 from modalhash.data import is_manifest, label_matrix, manifest_columns, manifest_lines, parse_labels
@@ -65,12 +66,15 @@ class LabelCoder:
 
     def known(self, labels: Iterable[str | int]) -> list[str]:
         """Return the labels that the model learned from, in its order."""
-        own = set(map(str, labels)) & self._columns.keys()
-        return sorted(own, key=self._columns.__getitem__)
+        columns = {self._columns[key] for key in map(label_key, labels) if key in self._columns}
+        return [self.class_names[column] for column in sorted(columns)]
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self.class_names)}
+        columns: dict[str, int] = {}
+        for column, name in enumerate(self.class_names):
+            columns.setdefault(label_key(name), column)
+        return columns
 
     def codes(self, modality: str, label_sets: Sequence[Sequence[str]]) -> list[bytes | None]:
         """Return the codes of sets of known labels; None for a set without one."""
@@ -142,6 +146,7 @@ class Relabeller:
     modalities: Sequence[str]
     labels: LabelCoder
     features: ItemCoder
+    names: LabelNames
     content_of: Callable[[Record], Any]
     """Returns the encoder input of an item, which is its text or the path of its file."""
     follows: bool
@@ -184,7 +189,7 @@ class Relabeller:
                 self.report(line.problem(ProblemCode.DUPLICATE, reason))
                 continue
             seen.update(dict.fromkeys(named, line.number))
-            yield line
+            yield replace(line, labels=self.names.of(line.labels))
 
     def _names(self, line: _Line) -> Sequence[str]:
         return self.modalities if line.modality is None else (line.modality,)

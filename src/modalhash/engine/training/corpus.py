@@ -1,8 +1,8 @@
 """The corpus of a training: the items of a source by modality, their labels as matrices, and how to learn from them.
 
-Unpaired modalities are related by labels only, and a label is its exact text: ``Boat`` of a folder and ``boat`` of a
-table are two labels to a method. :class:`LabelCheck` finds which labels modalities share, and which are probably typing
-errors.
+Unpaired modalities are related by labels only. Spellings that differ in case, spaces or Unicode normalization are one
+label (:mod:`modalhash.core.label_names`). :class:`LabelCheck` finds which labels modalities share, and which are
+probably typing errors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from modalhash.core.label_names import LabelNames
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_fewer_bits
 from modalhash.data import ReadLimits, label_names
@@ -92,7 +93,7 @@ class LabelCheck:
 
     @property
     def alike(self) -> list[tuple[str, ...]]:
-        """Groups of labels that differ only in case, spaces or Unicode normalization, or in number across modalities.
+        """Groups of labels that differ only in hyphens and underscores, or in number across modalities.
 
         ``boat`` and ``boats`` within one modality may be two labels; in different modalities they are probably one.
         """
@@ -299,6 +300,8 @@ def read_training_input(
     if settings.learn_from == "all":
         for some in corpus.items.values():
             some[:] = [replace(item, training=True) for item in some]
+    if joined := _join_labels(corpus.items):
+        note(joined)
     named = _name_labels(corpus.items, encoders) if labels == "names" else {}
     unlabelled = not any(item.labels for some in corpus.items.values() for item in some)
     if labels in ("given", "folders") and settings.method is None and unlabelled:
@@ -357,6 +360,14 @@ def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher
         raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
     hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
     return hasher
+
+
+def _join_labels(items: Mapping[str, list[Item]]) -> str | None:
+    """Give each label the spelling of its first item, and describe the labels that were written in several ways."""
+    names = LabelNames()
+    for some in items.values():
+        some[:] = [replace(item, labels=names.of(item.labels)) if item.labels else item for item in some]
+    return names.describe_joined()
 
 
 def _name_labels(items: Mapping[str, list[Item]], encoders: Mapping[str, Encoder]) -> dict[str, dict[str, Any]]:

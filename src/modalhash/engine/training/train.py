@@ -279,7 +279,8 @@ class _StoredItem(Item):
 
     def to_record(self, code: bytes | Codes, kind: str) -> Record:
         assert self.record is not None
-        return replace(self.record, code=code, kind=kind, refinement=None)
+        labels = self.record.labels if self.labels == tuple(map(str, self.record.labels)) else self.labels
+        return replace(self.record, code=code, kind=kind, labels=labels, refinement=None)
 
 
 def retrain_engine(

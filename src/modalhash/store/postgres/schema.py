@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array
 from modalhash.store.postgres.engines import CREATE_FILES
 from modalhash.store.postgres.words import CREATE_WORDS, searched_words
@@ -150,7 +151,7 @@ def labels_of(labels: tuple[str | int, ...]) -> Labels:
     names = [str(label) for label in labels]
     integers = [position for position, label in enumerate(labels) if not isinstance(label, str)]
     json = to_json(list(labels)) if labels else None
-    return Labels(json, names, integers or None, [name.casefold() for name in names])
+    return Labels(json, names, integers or None, [label_key(name) for name in names])
 
 
 class Derived(NamedTuple):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.codes import n_bytes
+from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.store.conditions import PostgresDialect
@@ -476,6 +477,7 @@ class PostgresStore(SharedStore):
                     derived = Derived.of(record, modality, self._fields)
                     labels.update(set(map(str, record.labels)))
                     n_items, n_words = n_items + 1, n_words + stored[2]
+                    stored[-1] = list(map(label_key, stored[-1]))  # earlier versions kept decomposed letters
                     if stored != [*derived[1:], labels_of(record.labels).folded]:
                         found.append(f"the item {record.id!r} of {record.modality!r} is not as it was written")
         found = first_damage(found)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.typing import Array
-from modalhash.store.conditions import SqliteDialect, value_text
+from modalhash.store.conditions import SqliteDialect, label_forms, value_text
 from modalhash.store.filters import And, Comparison, Filter, Not, Or
 
 CREATE = (
@@ -33,7 +33,7 @@ CREATE = (
 _ADD = (  # labels, then their items
     """
     INSERT INTO label (name, folded)
-    SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
+    SELECT DISTINCT CAST(own.value AS TEXT), label_key(CAST(own.value AS TEXT))
     FROM item, json_each(item.labels) AS own WHERE item.number >= ? ON CONFLICT DO NOTHING
     """,
     """
@@ -51,7 +51,7 @@ DELETE FROM item_label WHERE (label, item) IN (
 )"""
 _ITEMS = """
 SELECT item_label.item AS number
-FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded = ?
+FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded IN (?, ?)
 """
 _FEW = 200_000  # items whose labels are tested one by one faster than by reading all items of each label
 
@@ -84,7 +84,7 @@ def find_labelled(where: Filter, read: Read) -> Array:
 def _evaluate(where: Filter, read: Read) -> tuple[Array, bool]:
     """Return (row ids, complement). If complement is true, every item not in the row ids matches."""
     if isinstance(where, Comparison):
-        return read(_ITEMS, (value_text(where.value).casefold(),)), where.operator == "!="
+        return read(_ITEMS, label_forms(value_text(where.value))), where.operator == "!="
     if isinstance(where, Not):
         numbers, complement = _evaluate(where.part, read)
         return numbers, not complement
@@ -101,13 +101,13 @@ def _evaluate(where: Filter, read: Read) -> tuple[Array, bool]:
 def _among_few(where: And, read: Read) -> Array | None:
     """Return the matches among the items of the rarest required label, or None if that label is common."""
     needed = [part for part in where.parts if isinstance(part, Comparison) and part.operator == "="]
-    names = {part: value_text(part.value).casefold() for part in needed}
-    sizes = {part: read(f"SELECT count(*) FROM ({_ITEMS} LIMIT ?)", (name, _FEW))[0] for part, name in names.items()}
+    names = {part: label_forms(value_text(part.value)) for part in needed}
+    sizes = {part: read(f"SELECT count(*) FROM ({_ITEMS} LIMIT ?)", (*forms, _FEW))[0] for part, forms in names.items()}
     rarest = min(sizes, key=lambda part: int(sizes[part]), default=None)
     if rarest is None or sizes[rarest] >= _FEW:
         return None
     test, values = SqliteDialect(few=True).condition(where)
-    return read(f"SELECT item.number FROM ({_ITEMS}) AS item WHERE {test}", (names[rarest], *values))
+    return read(f"SELECT item.number FROM ({_ITEMS}) AS item WHERE {test}", (*names[rarest], *values))
 
 
 def _all(parts: list[tuple[Array, bool]]) -> tuple[Array, bool]:

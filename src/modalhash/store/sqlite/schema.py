@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from modalhash.core.codes import n_bytes
+from modalhash.core.label_names import label_key
 from modalhash.core.validation import check_int
 from modalhash.store.records import (
     MAX_REFINEMENT,
@@ -311,7 +312,7 @@ def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection
 
 
 def _add_functions(connection: sqlite3.Connection) -> None:
-    connection.create_function("casefold", 1, str.casefold, deterministic=True)
+    connection.create_function("label_key", 1, label_key, deterministic=True)
     connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
 
 
