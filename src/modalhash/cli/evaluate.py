@@ -49,7 +49,7 @@ class MethodOptions:
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class PrintOptions:
     """Form of the results."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: the values, or every single run.")] = False
@@ -111,7 +111,7 @@ class FileOptions:
 
 
 @with_option_groups
-def evaluate(data: DataOptions, methods: MethodOptions, written: FileOptions, output: TableOptions) -> None:
+def evaluate(data: DataOptions, methods: MethodOptions, written: FileOptions, output: PrintOptions) -> None:
     """Train methods and print their mAP on learned, hashed and unseen databases, with the chance level.
 
     First prints the number of fits and an estimate of their time, from small
@@ -374,7 +374,7 @@ def compare(
         str, typer.Option(help="Separated by commas: AP, P@k, R@k, nDCG, RR; each with a cut-off @k.")
     ] = "AP,P@10,nDCG@10",
     *,
-    output: TableOptions,
+    output: PrintOptions,
 ) -> None:
     """Compare TREC runs on the same queries, with the p-value of every difference.
 

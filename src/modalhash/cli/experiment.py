@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modalhash.cli.common import Commands, Terminated, check_drawing, import_from_here, say
-from modalhash.cli.options import ReadLimits, with_option_groups
+from modalhash.cli.options import ReadLimitOptions, with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,7 @@ class MeasuringOptions:
 @app.command("run")
 @with_option_groups
 def run_grid(
-    *, file: File, results: Folder = None, quick: Quick = False, measuring: MeasuringOptions, limits: ReadLimits
+    *, file: File, results: Folder = None, quick: Quick = False, measuring: MeasuringOptions, limits: ReadLimitOptions
 ) -> None:
     """Measure the missing cells of a grid. You can stop at any time; every result is a file.
 

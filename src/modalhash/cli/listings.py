@@ -25,7 +25,7 @@ from modalhash.cli.common import (
     print_json,
     progress_bars,
 )
-from modalhash.cli.options import ReadLimits, with_option_groups
+from modalhash.cli.options import ReadLimitOptions, with_option_groups
 from modalhash.methods.registry import METHODS, Method, get, outside
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def encode(
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
     encoding: EncodingOptions,
     root: Root = None,
-    limits: ReadLimits,
+    limits: ReadLimitOptions,
     quiet: Quiet = False,
 ) -> None:
     """Write a copy of a data set with features computed by an encoder.

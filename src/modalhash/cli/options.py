@@ -192,7 +192,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class ReadLimits:
+class ReadLimitOptions:
     """Limits of reading a file."""
 
     read_memory: ReadMemory = None
@@ -200,7 +200,7 @@ class ReadLimits:
 
 
 @dataclass(frozen=True)
-class ReadingOptions(ReadLimits, TableOptions):
+class ReadingOptions(ReadLimitOptions, TableOptions):
     """How files are read."""
 
 

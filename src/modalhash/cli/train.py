@@ -141,16 +141,21 @@ def train(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _say_done(output: Path, facts: dict[str, Any]) -> None:
+def _say_learned(folder: Path, facts: dict[str, Any], notes: list[str], *, learned: str = "") -> None:
+    """Print the sizes and the seconds of a training, notes, the codes and the quality to expect."""
     from modalhash.engine import describe_expected
 
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
-    say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
-    for line in (*map(printable, facts["notes"]), *describe_named_labels(facts), *describe_overlap(facts)):
+    say(f"{folder}: {sizes}; {learned}{describe_labels(facts)} ({seconds})")
+    for line in (*notes, *describe_named_labels(facts), *describe_overlap(facts)):
         say(line)
     say(describe_codes(facts))
     say(describe_expected(facts["expected"], codes=facts["codes"]))
+
+
+def _say_done(output: Path, facts: dict[str, Any]) -> None:
+    _say_learned(output, facts, [*map(printable, facts["notes"])])
     if facts["store"]["kind"] == "postgresql":
         place = facts["store"]
         say(f"Items are in the schema {place['schema']}; opening the engine needs the URL in {place['variable']}")
@@ -202,8 +207,6 @@ def retrain(
 
     modalhash retrain engine --encoder text=text+use --drop-missing
     """
-    from modalhash.engine import describe_expected
-
     allow_imports(overrides.method, overrides.encoders)
     bits = None if overrides.n_bits is None else str(overrides.n_bits)
     problems: list[Problem] = []
@@ -231,17 +234,11 @@ def retrain(
         new_labels = sorted(after - before)
         print_json({**facts, "new_labels": new_labels, "problems": problems_as_json(tuple(problems))})
     else:
-        sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
         learned = ", ".join(f"{one['trained_on']:,} {name}" for name, one in facts["modalities"].items())
-        seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
-        say(f"{engine}: {sizes}; learned from {learned}; {describe_labels(facts)} ({seconds})")
         sides = ((after - before, "new"), (before - after, "gone"))
-        if changed := [f"{len(some):,} {what}" for some, what in sides if some]:
-            say(f"labels: {', '.join(changed)}")
-        for line in describe_named_labels(facts):
-            say(line)
-        say(describe_codes(facts))
-        say(describe_expected(facts["expected"], codes=facts["codes"]))
+        changed = ", ".join(f"{len(some):,} {what}" for some, what in sides if some)
+        notes = [f"labels: {changed}"] if changed else []
+        _say_learned(engine, facts, notes, learned=f"learned from {learned}; ")
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
