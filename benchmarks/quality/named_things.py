@@ -30,7 +30,7 @@ from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.encoders import Encoder
 from modalhash.encoders.text import TfidfEncoder, words_of
 from modalhash.engine import SearchOptions
-from modalhash.engine.search import refinement, text_match as feedback
+from modalhash.engine.search import query as feedback, refinement
 from modalhash.engine.search.ordering import CODE_WEIGHT
 from modalhash.engine.search.query import Query
 from modalhash.store import Record, SqliteStore

@@ -38,7 +38,7 @@ from modalhash.data.sets.openmoji import emoji_list, names
 from modalhash.encoders import get_encoder, semantic
 from modalhash.encoders.text import words_of
 from modalhash.engine import SearchOptions
-from modalhash.engine.search import refinement, text_match as feedback
+from modalhash.engine.search import query as feedback, refinement
 from modalhash.engine.search.ordering import CODE_WEIGHT
 from modalhash.engine.search.query import Query
 from modalhash.store import Record, SqliteStore

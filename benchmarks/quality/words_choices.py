@@ -24,7 +24,7 @@ import numpy as np
 from modalhash import Engine
 from modalhash.core.files import write_atomically
 from modalhash.data import load_dataset
-from modalhash.engine.search import text_match as fusion
+from modalhash.engine.search import ordering as fusion
 from modalhash.store.sqlite import words as index
 
 RESULTS = Path(__file__).parents[1] / "results" / "words_choices.json"

@@ -8,7 +8,6 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from modalhash.core.blocks import has_features
 from modalhash.core.features import AnchorKernel, Linear
 from modalhash.core.maps import _squared_lengths
 
@@ -157,10 +156,3 @@ def test_squared_lengths_are_those_of_the_product_of_matrices_to_the_last_bit(rn
         found = _squared_lengths(one)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
-
-
-def test_rows_with_features_are_told_from_those_without():
-    rows = np.array([[0, 1.0], [0, 0], [2, 0]])
-    stored_zero = sparse.csr_array((np.array([1.0, 0, 2]), np.array([1, 0, 0]), np.array([0, 1, 2, 3])), shape=(3, 2))
-    for X in (rows, sparse.csr_array(rows), sparse.csc_array(rows), stored_zero):
-        assert has_features(X).tolist() == [True, False, True]

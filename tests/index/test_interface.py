@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from modalhash.core.codes import distinct_ids
 from modalhash.index import HammingIndex, Hits
-from modalhash.index.interface import distinct_ids, merge_nearest, merge_within
+from modalhash.index.scan import merge_nearest, merge_within
 
 PAIRS = ((3, 0), (9, 1), (1, 2), (5, 2))  # (id, distance) in canonical order
 

@@ -44,7 +44,7 @@ def test_what_waits_goes_together(pool):
     work, sizes = Work(), []
 
     async def main():
-        batcher = MicroBatcher(work, pool, max_batch=4, on_batch=sizes.append)
+        batcher = MicroBatcher(work, pool, max_batch=4, on_batch=lambda jobs, results: sizes.append(len(jobs)))
         tasks = await started(batcher, work, [0, 2, 4, 6, 8, 10])
         work.go.set()
         return await asyncio.gather(*tasks)

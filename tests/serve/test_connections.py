@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from modalhash.serve import Limits
-from modalhash.serve.connections import ConnectionTable
+from modalhash.serve.timeouts import ConnectionTable
 
 
 @dataclass(eq=False)

@@ -39,5 +39,5 @@ def test_a_search_by_text_passes_through_few_modules(calls, serve):
         calls.on = False
     search = calls.modules.pop("search")
     (loop,) = calls.modules.values()
-    assert len(loop) <= 16, sorted(loop)
-    assert len(search) <= 32, sorted(search)
+    assert len(loop) <= 12, sorted(loop)
+    assert len(search) <= 20, sorted(search)

@@ -20,7 +20,6 @@ from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from modalhash.core.parallel import parallel_map, parallel_threads
 from modalhash.core.typing import Array, Matrix
@@ -34,15 +33,6 @@ PRODUCT_ROWS = 256
 """Rows of a product per task; with 1,500 rows, two threads stay busy to the end."""
 DEFLATED = 4
 """Directions that :meth:`FeatureRows.gram` separates in float32."""
-
-
-def has_features(X: Matrix) -> Array:
-    """Return for each row whether any of its features is not zero."""
-    if not sparse.issparse(X):
-        return np.asarray(np.any(X, axis=1))
-    if X.format == "csr" and X.data.all():
-        return np.asarray(X.indptr[1:] > X.indptr[:-1])
-    return np.asarray(X.astype(bool).sum(axis=1) > 0).ravel()
 
 
 def row_slices(n: int, size: int) -> Iterator[slice]:

@@ -6,6 +6,8 @@ This module does not need numba; :mod:`modalhash.core.bit_kernels` counts bits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from modalhash.core.typing import Array, Codes
@@ -72,3 +74,37 @@ def check_codes(codes: Codes, n_bits: int, name: str = "codes") -> Codes:
     if spare and np.any(codes[:, -1] & ((1 << spare) - 1)):
         raise ValueError(f"{name}: padding bits are set; were they packed for more than {n_bits} bits?")
     return codes
+
+
+def check_ids(ids: Any) -> Array:
+    """Return ids as int64, or raise if they are not a 1-D array of integers that fit."""
+    numbers = np.asarray(list(ids) if isinstance(ids, set | frozenset | range) else ids)
+    if numbers.size == 0:
+        numbers = numbers.reshape(-1).astype(np.int64)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise TypeError(f"ids: got {numbers.dtype} of shape {numbers.shape}; expected a row of integers")
+    if numbers.dtype == np.uint64 and numbers.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"ids: {numbers.max()} does not fit a signed 64-bit integer")
+    return numbers.astype(np.int64)
+
+
+def distinct_ids(ids: Any) -> Array:
+    """Return checked ids, ascending and distinct; no sorting if they already are."""
+    numbers = check_ids(ids)
+    if np.all(numbers[1:] > numbers[:-1]):
+        return numbers
+    numbers.sort()
+    return numbers[np.concatenate([[True], numbers[1:] != numbers[:-1]])]
+
+
+def check_groups(group: Any, n: int | None) -> Array:
+    """Return group numbers as int64, one per item if ``n`` is given; raise if they are not integers ≥ 0."""
+    numbers = np.asarray(list(group) if isinstance(group, set | frozenset) else group)
+    if not (np.issubdtype(numbers.dtype, np.integer) or numbers.size == 0) or (numbers.size and numbers.min() < 0):
+        raise ValueError(f"group: got {group!r}; expected integers ≥ 0")
+    numbers = numbers.astype(np.int64)
+    if n is None:
+        return numbers
+    if numbers.ndim and numbers.shape != (n,):
+        raise ValueError(f"group: got shape {numbers.shape} for {n} items; expected one number, or one per item")
+    return np.broadcast_to(numbers, (n,))

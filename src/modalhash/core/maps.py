@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.blocks import row_slices
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, Matrix
 
@@ -163,7 +162,8 @@ class FittedKernel(FittedMap):
             A = self.anchors_ if for_csr else self._shifted(self.anchors_)
             squares = (np.einsum("ij,ij->i", A, A) * scale).astype(A.dtype)
             scaled = np.empty(A.shape[::-1], A.dtype)
-            for rows in row_slices(len(A), STRIP_ROWS):
+            for start in range(0, len(A), STRIP_ROWS):
+                rows = slice(start, start + STRIP_ROWS)
                 scaled[:, rows] = (A[rows] * A.dtype.type(2 * scale)).T
             terms[for_csr, scale] = scaled, squares
         return terms[for_csr, scale]
@@ -174,8 +174,9 @@ class FittedKernel(FittedMap):
         else:
             out = self._distances(block)
         zeros = np.zeros_like(mean)  # a row, because numpy's minimum with a scalar is not vectorised
-        # work in strips that stay in the cache
-        for rows in row_slices(len(out), max(1, STRIP_BYTES // (out.itemsize * out.shape[1]))):
+        size = max(1, STRIP_BYTES // (out.itemsize * out.shape[1]))  # of strips that stay in the cache
+        for start in range(0, len(out), size):
+            rows = slice(start, start + size)
             strip = out[rows]
             if self.squared:
                 strip -= norms[rows]

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.blocks import row_slices
 from modalhash.core.frames import (
     TracedFeatures,
     frame_columns,
@@ -218,8 +217,9 @@ def check_varied(X: Mapping[str, Matrix]) -> None:
     """Raise if all items of a modality are equal."""
     for name, values in X.items():
         first = values[:1]
-        for rows in row_slices(values.shape[0], max(1, 2**20 // values.shape[1])):
-            block = values[rows]
+        size = max(1, 2**20 // values.shape[1])
+        for start in range(0, values.shape[0], size):
+            block = values[start : start + size]
             if sparse.issparse(block):
                 constant = sparse.csr_array(np.ones((block.shape[0], 1))) @ first
                 differs = (block - constant).count_nonzero() > 0
@@ -398,7 +398,7 @@ def _places(X: Any, name: str, first_row: int) -> Place:
 
 
 def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
-    if is_frame(values):
+    if not isinstance(values, np.ndarray) and not sparse.issparse(values) and is_frame(values):
         native = values
         values, columns = frame_matrix(native, name)
 
@@ -428,8 +428,9 @@ def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
 
 def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
     n, width = matrix.shape
-    for rows in row_slices(n, max(1, 2**20 // width)):
-        block = matrix if rows.stop - rows.start == n else matrix[rows]
+    size = max(1, 2**20 // width)
+    for start in range(0, n, size):
+        block = matrix if size >= n else matrix[start : start + size]
         if (largest := largest_magnitude(block)) <= MAX_FEATURE:
             continue
         if np.isfinite(largest):
@@ -444,7 +445,7 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
         else:
             row, column = map(int, where)
         raise ValueError(
-            f"{name!r}: {place(rows.start + row, column)} is NaN or infinite; "
+            f"{name!r}: {place(start + row, column)} is NaN or infinite; "
             "expected finite numbers. Impute or drop such items first"
         )
 

@@ -451,11 +451,12 @@ class Engine:
     def refresh(self) -> None:
         """Update the index with the changes of all processes. Searches do so themselves."""
         with self._lock:
-            self._revision = refresh(self.index, self.store, self._revision)
+            before = self._revision
+            self._revision = refresh(self.index, self.store, before)
             if not self.index.groups.keys() <= set(self._groups.values()):  # never change, but may be new
                 self._groups = self.store.modalities()
             self._ranker.refresh(self.store, self._revision)
-        if self._is_snapshot_due():
+        if (self._revision != before or self._snapshots.is_waiting) and self._is_snapshot_due():
             self._snapshots.start(*self._freeze())
 
     def save_snapshot(self) -> int | None:

@@ -1,12 +1,12 @@
 from .hamming import HammingIndex as HammingIndex
-from .interface import Hits as Hits, Index as Index, IndexUnavailableError as IndexUnavailableError
+from .interface import Index as Index, IndexUnavailableError as IndexUnavailableError
 from .milvus import MilvusIndex as MilvusIndex
 from .milvus_collection import (
     CollectionGoneError as CollectionGoneError,
     Milvus as Milvus,
     MilvusCollection as MilvusCollection,
 )
-from .scan import merge_sources as merge_sources
+from .scan import Hits as Hits, merge_sources as merge_sources
 from .snapshot import (
     Frozen as Frozen,
     Snapshot as Snapshot,

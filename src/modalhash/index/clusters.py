@@ -38,9 +38,8 @@ import numpy as np
 
 from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
-from modalhash.index.interface import RadiusPart, for_all_queries
 from modalhash.index.layout import CHUNK, GroupRows, PackedRows, decode_hits, find_sorted, to_rows, word_type
-from modalhash.index.scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
+from modalhash.index.scan import AnyTable, RadiusPart, Scanner, for_all_queries, stack_tiles, tiles_of
 
 MIN_ROWS = 2**18  # codes below which a scan is as fast
 MAX_CLUSTERS = 2048  # or twice the square root of the number of codes if that is less
@@ -310,26 +309,22 @@ class ClusterIndex:
         views: list[TableView | AnyTable],
         k: int,
         max_hits: int,
-        *,
-        n_threads: int | None = None,
+        scanner: Scanner,
     ) -> list[RadiusPart]:
         """Return the k nearest of each query and all ties with the k-th, up to ``max_hits``, in several parts."""
-
-        def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
-            return scan_with_ties(queries, tables, k, max_hits, self._n_bits, n_threads=n_threads)
-
         if not len(queries):
             return []
         scanned = [view for view in views if not isinstance(view, TableView) and view.n]
-        parts = scan(queries, scanned) if scanned else []
+        parts = scanner.with_ties(queries, scanned, k, max_hits) if scanned else []
         for view in views:
             if not isinstance(view, TableView):
                 continue
-            part, left_out = _look_up(queries, view, k, max_hits, n_threads)
+            part, left_out = _look_up(queries, view, k, max_hits, scanner.n_threads)
             parts.append(part)
             for chosen, table in ((left_out, view.current), (~left_out, view.added)):
                 if table.n and chosen.any():
-                    parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
+                    scanned_parts = scanner.with_ties(queries[chosen], [table], k, max_hits)
+                    parts += [for_all_queries(part, chosen) for part in scanned_parts]
         return parts
 
     def _renew(self, group: int, source: PackedRows) -> None:

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from modalhash.core.codes import check_codes, n_bytes
+from modalhash.core.codes import check_codes, check_groups, check_ids, distinct_ids, n_bytes
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.index.clusters import BackgroundBuilder, ClusterIndex
-from modalhash.index.interface import (
+from modalhash.index.kernels import LOOPS
+from modalhash.index.layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
+from modalhash.index.scan import (
     PADDING,
+    AnyTable,
     Hits,
     RadiusPart,
-    check_groups,
-    check_ids,
-    distinct_ids,
+    Scanner,
     merge_nearest,
+    merge_ties,
     merge_within,
     padded_hits,
 )
-from modalhash.index.layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
-from modalhash.index.scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 
 
 class HammingIndex:
@@ -56,6 +56,7 @@ class HammingIndex:
     def __init__(self, n_bits: int, *, n_threads: int | None = None, compiled: bool = True) -> None:
         self.n_bits, self.compiled = check_int(n_bits, "n_bits", at_least=1), compiled
         self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
+        self._scanner = Scanner(self.n_bits, self.n_threads if compiled else 1, LOOPS[compiled])
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
         self._builder = BackgroundBuilder(self._lock)
@@ -249,14 +250,11 @@ class HammingIndex:
         if k is not None:
             k = check_int(k, "k", at_least=1)
             if self._clusters.is_built and ids is None:
-                return padded_hits(merge_ties(self._in_clusters(queries, k, k, group), len(queries), k, k), k)
-            tables = self._tables(ids, group)
-            nearest = scan_nearest(queries, tables, k, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
-            return merge_nearest(nearest, len(queries), k)
+                parts = self._in_clusters(queries, k, k, group)
+                return padded_hits(merge_ties(parts, len(queries), k, k, compiled=self.compiled), k)
+            return merge_nearest(self._scanner.nearest(queries, self._tables(ids, group), k), len(queries), k)
         radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
-        tables = self._tables(ids, group)
-        parts = scan_within(queries, tables, radius, self.n_bits, n_threads=self.n_threads, compiled=self.compiled)
-        return merge_within(parts, len(queries))
+        return merge_within(self._scanner.within(queries, self._tables(ids, group), radius), len(queries))
 
     def shortlist(
         self, query_codes: Codes, k: int, *, max_hits: int, ids: Any = None, group: int | Collection[int] | None = None
@@ -290,10 +288,9 @@ class HammingIndex:
         max_hits = check_int(max_hits, "max_hits", at_least=k)
         queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
         if self._clusters.is_built and ids is None:
-            return merge_ties(self._in_clusters(queries, k, max_hits, group), len(queries), k, max_hits)
-        tables = self._tables(ids, group)
-        how: dict[str, Any] = {"n_threads": self.n_threads, "compiled": self.compiled}
-        parts = scan_with_ties(queries, tables, k, max_hits, self.n_bits, **how)
+            parts = self._in_clusters(queries, k, max_hits, group)
+        else:
+            parts = self._scanner.with_ties(queries, self._tables(ids, group), k, max_hits)
         return merge_ties(parts, len(queries), k, max_hits, compiled=self.compiled)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
@@ -310,7 +307,7 @@ class HammingIndex:
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]
         distances = np.full(len(numbers), PADDING, dtype=np.int32)
         for table in self._tables(None, group):
-            write_distances(query, table, numbers, distances, compiled=self.compiled)
+            self._scanner.write_distances(query, table, numbers, distances)
         return distances
 
     def _in_clusters(
@@ -318,7 +315,7 @@ class HammingIndex:
     ) -> list[RadiusPart]:
         with self._lock:
             views = self._clusters.views(self._chosen(group))
-        return self._clusters.search(queries, views, k, max_hits, n_threads=self.n_threads)
+        return self._clusters.search(queries, views, k, max_hits, self._scanner)
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:
         with self._lock:

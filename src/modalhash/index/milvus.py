@@ -13,22 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from modalhash.core.codes import check_codes
+from modalhash.core.codes import check_codes, check_groups, check_ids, distinct_ids
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.index.hamming import HammingIndex
-from modalhash.index.interface import (
-    PADDING,
-    Hits,
-    check_groups,
-    check_ids,
-    cut_ties,
-    distinct_ids,
-    merge_within,
-    offsets_of,
-    padded_hits,
-)
 from modalhash.index.milvus_collection import MOST_HITS, MilvusCollection, Reached, among, parts
+from modalhash.index.scan import PADDING, Hits, cut_ties, merge_within, offsets_of, padded_hits
 
 FEWEST_HITS = 256
 """Hits fetched at least, because fewer take the same time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -10,10 +11,11 @@ import numpy as np
 
 from modalhash.core.parallel import numba_threads, pool_map
 from modalhash.core.typing import Array
-from modalhash.index.interface import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
-from modalhash.index.kernels import loops
+from modalhash.index.kernels import LOOPS, Loops
 from modalhash.index.layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
 
+PADDING = -1  # fills rows of Hits if there are fewer than k items
+RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets of the hits in one part of a database
 T = TypeVar("T")
 AnyTable = PackedRows | DistinctCodes
 QUERY_TILE = 256  # queries per tile
@@ -22,106 +24,116 @@ MAX_CANDIDATES = 2**21  # per tile; with a large k, tiles have fewer queries
 MIN_BYTES_FOR_THREADS = 2**24  # compared bytes below which threads cost more than they save
 
 
-def scan_nearest(
-    queries: Array,
-    tables: list[AnyTable],
-    k: int,
-    n_bits: int,
-    *,
-    n_threads: int | None = None,
-    compiled: bool = True,
-) -> list[tuple[Array, Array]]:
-    """Return ids and distances of each query's k nearest rows in each part of the tables."""
+@dataclass(frozen=True)
+class Hits:
+    """Ids and distances of the items found, ordered by (distance, id) for each query.
 
-    def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
-        wanted = min(k, table.n)
-        ids, distances, _ = _nearest(tile, table, wanted, wanted, n_bits, n_bits, compiled)
-        return ids, distances
-
-    max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
-    parts = scan_tiles(queries, tables, scan, n_threads=n_threads if compiled else 1, max_tile=max_tile)
-    return [stack_tiles(part) for part in parts]
-
-
-def scan_with_ties(
-    queries: Array,
-    tables: list[AnyTable],
-    k: int,
-    max_hits: int,
-    n_bits: int,
-    *,
-    n_threads: int | None = None,
-    compiled: bool = True,
-) -> list[RadiusPart]:
-    """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, in each part.
-
-    For a single query, parts may omit rows that are farther than the k-th of another part.
+    After ``search(k=…)`` both arrays are ``(queries, k)``, padded with -1 if there are fewer than k items. An id may be
+    any integer, so only the distance -1 marks padding. After ``search(radius=…)`` both are flat, and the hits of query
+    i are at ``offsets[i]:offsets[i + 1]``. In both cases ``hits[i]`` returns the ids and distances of query i without
+    padding.
     """
-    max_distance = n_bits
 
-    def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        nonlocal max_distance
-        limit = min(max_hits, table.n)
-        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, max_distance, compiled)
-        if len(queries) == 1 and sizes[0] >= k:
-            max_distance = int(distances[0, k - 1])
-        if len(tile) == 1:
-            return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
-        filled = np.arange(limit) < sizes[:, None]
-        return ids[filled], distances[filled], offsets_of(sizes)
+    ids: Array
+    distances: Array
+    offsets: Array | None = None
 
-    max_tile = MAX_CANDIDATES // (2 * min(max_hits, sum(table.n for table in tables)) + 1)
-    parts = scan_tiles(queries, tables, scan, n_threads=n_threads if compiled else 1, max_tile=max_tile)
-    return [stack_tiles(part) for part in parts]
+    def __len__(self) -> int:
+        return len(self.ids) if self.offsets is None else len(self.offsets) - 1
 
-
-def _nearest(
-    queries: Array, table: AnyTable, k: int, max_hits: int, n_bits: int, max_distance: int, compiled: bool
-) -> tuple[Array, Array, Array]:
-    """Return ids and distances (queries, max_hits) of the k nearest rows and ties, and their number per query."""
-    kernels = loops(compiled)
-    if isinstance(table, PackedRows):
-        rows, distances, sizes = kernels.nearest(
-            queries, table.words, table.n, NO_STARTS, k, max_hits, n_bits, max_distance
-        )
-        return table.ids[rows], distances, sizes
-    found = kernels.nearest(queries, table.words, table.n_codes, table.starts, k, max_hits, n_bits, max_distance)
-    rows, distances, sizes = kernels.nearest_items(*found, table.starts, table.rows, max_hits)
-    return table.ids_of(rows), distances, sizes
+    def __getitem__(self, query: int) -> tuple[Array, Array]:
+        if not -len(self) <= query < len(self):
+            raise IndexError(f"query {query} of {len(self)}")
+        query %= len(self)
+        if self.offsets is None:
+            filled = self.distances[query] != PADDING
+            return self.ids[query][filled], self.distances[query][filled]
+        part = slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+        return self.ids[part], self.distances[part]
 
 
-def scan_within(
-    queries: Array,
-    tables: list[AnyTable],
-    radius: int,
-    n_bits: int,
-    *,
-    n_threads: int | None = None,
-    compiled: bool = True,
-) -> list[RadiusPart]:
-    """Return all rows within ``radius`` of each query, in each part of the tables."""
+@dataclass(frozen=True)
+class Scanner:
+    """Scans tables by compiled or numpy loops, as chosen when an index is made."""
 
-    def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        kernels = loops(compiled)
+    n_bits: int
+    n_threads: int | None
+    """Threads of one large scan; by default those of numba."""
+    loops: Loops
+
+    def nearest(self, queries: Array, tables: list[AnyTable], k: int) -> list[tuple[Array, Array]]:
+        """Return ids and distances of each query's k nearest rows in each part of the tables."""
+
+        def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
+            wanted = min(k, table.n)
+            ids, distances, _ = self._nearest(tile, table, wanted, wanted, self.n_bits)
+            return ids, distances
+
+        max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
+        return self._tiles(queries, tables, scan, max_tile)
+
+    def with_ties(self, queries: Array, tables: list[AnyTable], k: int, max_hits: int) -> list[RadiusPart]:
+        """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, in each part.
+
+        For a single query, parts may omit rows that are farther than the k-th of another part.
+        """
+        max_distance = self.n_bits
+
+        def scan(tile: Array, table: AnyTable) -> RadiusPart:
+            nonlocal max_distance
+            limit = min(max_hits, table.n)
+            ids, distances, sizes = self._nearest(tile, table, min(k, limit), limit, max_distance)
+            if len(queries) == 1 and sizes[0] >= k:
+                max_distance = int(distances[0, k - 1])
+            if len(tile) == 1:
+                return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
+            filled = np.arange(limit) < sizes[:, None]
+            return ids[filled], distances[filled], offsets_of(sizes)
+
+        max_tile = MAX_CANDIDATES // (2 * min(max_hits, sum(table.n for table in tables)) + 1)
+        return self._tiles(queries, tables, scan, max_tile)
+
+    def within(self, queries: Array, tables: list[AnyTable], radius: int) -> list[RadiusPart]:
+        """Return all rows within ``radius`` of each query, in each part of the tables."""
+
+        def scan(tile: Array, table: AnyTable) -> RadiusPart:
+            if isinstance(table, PackedRows):
+                rows, distances, offsets = self.loops.within(tile, table.words, table.n, radius, self.n_bits)
+                return table.ids[rows], distances, offsets
+            codes = self.loops.within(tile, table.words, table.n_codes, radius, self.n_bits)
+            rows, distances, offsets = self.loops.items_within(*codes, table.starts, table.rows)
+            return table.ids_of(rows), distances, offsets
+
+        return self._tiles(queries, [table for table in tables if table.n], scan)
+
+    def write_distances(self, query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
+        """Write the distance from one query to each id into ``out``; unknown ids are unchanged."""
         if isinstance(table, PackedRows):
-            rows, distances, offsets = kernels.within(tile, table.words, table.n, radius, n_bits)
-            return table.ids[rows], distances, offsets
-        codes = kernels.within(tile, table.words, table.n_codes, radius, n_bits)
-        rows, distances, offsets = kernels.items_within(*codes, table.starts, table.rows)
-        return table.ids_of(rows), distances, offsets
+            self.loops.distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
+        else:
+            self.loops.distances_by_id(query, table.offsets, table.numbers, table.words, wanted - table.first_id, out)
 
-    filled = [table for table in tables if table.n]
-    parts = scan_tiles(queries, filled, scan, n_threads=n_threads if compiled else 1)
-    return [stack_tiles(part) for part in parts]
+    def _nearest(
+        self, queries: Array, table: AnyTable, k: int, max_hits: int, max_distance: int
+    ) -> tuple[Array, Array, Array]:
+        """Return ids and distances (queries, max_hits) of the k nearest rows and ties, and their number per query."""
+        nearest, limits = self.loops.nearest, (k, max_hits, self.n_bits, max_distance)
+        if isinstance(table, PackedRows):
+            rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, *limits)
+            return table.ids[rows], distances, sizes
+        found = nearest(queries, table.words, table.n_codes, table.starts, *limits)
+        rows, distances, sizes = self.loops.nearest_items(*found, table.starts, table.rows, max_hits)
+        return table.ids_of(rows), distances, sizes
 
-
-def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array, *, compiled: bool = True) -> None:
-    """Write the distance from one query to each id into ``out``; unknown ids are unchanged."""
-    distances_by_id = loops(compiled).distances_by_id
-    if isinstance(table, PackedRows):
-        distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
-    else:
-        distances_by_id(query, table.offsets, table.numbers, table.words, wanted - table.first_id, out)
+    def _tiles(
+        self,
+        queries: Array,
+        tables: list[AnyTable],
+        scan: Callable[[Array, AnyTable], tuple[Array, ...]],
+        max_tile: int | None = None,
+    ) -> list[Any]:
+        parts = scan_tiles(queries, tables, scan, n_threads=self.n_threads, max_tile=max_tile)
+        return [stack_tiles(part) for part in parts]
 
 
 def scan_tiles(
@@ -148,7 +160,10 @@ def scan_tiles(
     if len(tiles) < n_threads:
         tables = [part for table in tables for part in split_table(table, n_threads)]
     tasks = [(tile, table) for table in tables for tile in tiles]
-    results = pool_map(scan, *zip(*tasks, strict=True), n_threads=n_threads) if tasks else []
+    if n_threads == 1 or len(tasks) < 2:
+        results = [scan(*task) for task in tasks]
+    else:
+        results = pool_map(scan, *zip(*tasks, strict=True), n_threads=n_threads)
     return [results[start : start + len(tiles)] for start in range(0, len(results), len(tiles))]
 
 
@@ -188,7 +203,7 @@ def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int, *
         merged = merge_within(parts, n_queries)
         return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
     (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups is the most frequent search
-    ids, distances, _, _ = loops(compiled).merge_ordered(ids, distances, other_ids, other_distances)
+    ids, distances, _, _ = LOOPS[compiled].merge_ordered(ids, distances, other_ids, other_distances)
     n = (
         min(max_hits, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right")))
         if len(ids)
@@ -213,5 +228,71 @@ def merge_sources(
     """
     ids, distances = other
     order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]
-    merged: tuple[Array, Array, Array, Array] = loops(compiled).merge_ordered(*found, ids[order], distances[order])
+    merged: tuple[Array, Array, Array, Array] = LOOPS[compiled].merge_ordered(*found, ids[order], distances[order])
     return merged
+
+
+def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, ordered: bool = True) -> Hits:
+    """Return the k nearest of several parts, each given as ids and distances (queries, up to k).
+
+    ``ordered`` says that each part is in canonical order, so that a single part needs no sorting.
+    """
+    if len(parts) == 1 and ordered:
+        ids, distances = parts[0]
+    else:
+        ids = np.concatenate([part[0] for part in parts] or [np.empty((n_queries, 0), np.int64)], axis=1)
+        distances = np.concatenate([part[1] for part in parts] or [np.empty((n_queries, 0), np.int32)], axis=1)
+        first = np.lexsort((ids, distances), axis=1)[:, :k]
+        ids, distances = np.take_along_axis(ids, first, axis=1), np.take_along_axis(distances, first, axis=1)
+    if missing := k - ids.shape[1]:
+        columns = ((0, 0), (0, missing))
+        ids = np.pad(ids, columns, constant_values=PADDING)
+        distances = np.pad(distances, columns, constant_values=PADDING)
+    return Hits(ids, distances)
+
+
+def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
+    """Return the hits of all parts in canonical order for each query."""
+    if len(parts) == 1:
+        return Hits(*parts[0])
+    counts = np.zeros((len(parts), n_queries), dtype=np.int64)
+    for row, (_, _, offsets) in zip(counts, parts, strict=True):
+        row[:] = np.diff(offsets)
+    queries = [np.repeat(np.arange(n_queries), count) for count in counts]
+    ids = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
+    distances = np.concatenate([np.empty(0, np.int32), *(part[1] for part in parts)])
+    order = np.lexsort((ids, distances, np.concatenate([np.empty(0, np.int64), *queries])))
+    return Hits(ids[order], distances[order], offsets_of(counts.sum(axis=0)))
+
+
+def cut_ties(hits: Hits, k: int, max_hits: int) -> Hits:
+    """Return the k nearest hits of each query and all ties with the k-th, at most ``max_hits``."""
+    found = [hits[query] for query in range(len(hits))]
+    sizes = [min(max_hits, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
+    ids = [np.empty(0, np.int64), *(ids[:n] for (ids, _), n in zip(found, sizes, strict=True))]
+    distances = [np.empty(0, np.int32), *(near[:n] for (_, near), n in zip(found, sizes, strict=True))]
+    return Hits(np.concatenate(ids), np.concatenate(distances), offsets_of(np.array(sizes, dtype=np.int64)))
+
+
+def padded_hits(hits: Hits, k: int) -> Hits:
+    """Return flat hits, at most k per query, as arrays (queries, k)."""
+    assert hits.offsets is not None
+    sizes = np.diff(hits.offsets)
+    filled = np.arange(k) < sizes[:, None]
+    ids = np.full(filled.shape, PADDING, dtype=np.int64)
+    distances = np.full(filled.shape, PADDING, dtype=np.int32)
+    ids[filled], distances[filled] = hits.ids, hits.distances
+    return Hits(ids, distances)
+
+
+def for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
+    """Return the hits of the chosen queries as hits of all queries, empty for the others."""
+    ids, distances, offsets = part
+    counts = np.zeros(len(chosen), dtype=np.int64)
+    counts[chosen] = np.diff(offsets)
+    return ids, distances, offsets_of(counts)
+
+
+def offsets_of(counts: Array) -> Array:
+    """Return the start of each query's hits in a flat array, and the end of the last."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

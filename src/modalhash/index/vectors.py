@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from modalhash.core.codes import check_groups, check_ids, distinct_ids
 from modalhash.core.typing import Array
-from modalhash.index.interface import check_groups, check_ids, distinct_ids
-from modalhash.index.kernels import loops
+from modalhash.index.kernels import LOOPS
 from modalhash.index.layout import aligned_zeros, find_sorted
 
 MAP_ABOVE = 2**28
@@ -176,7 +176,7 @@ class FoundRows(NamedTuple):
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the int32 inner product of values ``start`` to ``stop`` of the query and each row."""
-        products: Array = loops(self.compiled).dots(query[start:stop], self.table, self.rows, start)
+        products: Array = LOOPS[self.compiled].dots(query[start:stop], self.table, self.rows, start)
         return products
 
     def dots_and_cosines(self, query: Array, start: int, stop: int) -> tuple[Array, Array]:
@@ -184,7 +184,7 @@ class FoundRows(NamedTuple):
 
         These are int32 and float64, of the query and each row; the cosine with zeros is 0. Rows are read once.
         """
-        products, cosines = loops(self.compiled).dots_and_cosines(query[:stop], self.table, self.rows, start)
+        products, cosines = LOOPS[self.compiled].dots_and_cosines(query[:stop], self.table, self.rows, start)
         return products, cosines
 
     def vectors(self) -> Array:

@@ -18,9 +18,9 @@ from starlette.routing import Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from modalhash.engine import Engine
-from modalhash.serve import monitoring, openapi, routes, routes_items
+from modalhash.serve import monitoring, openapi, routes, routes_items, schemas
 from modalhash.serve.auth import TrustedProxies
-from modalhash.serve.errors import HTTPError, json_response, routing_error
+from modalhash.serve.errors import HTTPError, routing_error
 from modalhash.serve.http import AccessControl, RequestMiddleware
 from modalhash.serve.limits import Settings
 from modalhash.serve.service import LeaseMiddleware, Service
@@ -64,7 +64,7 @@ def description_route(service: Service, operations: list[openapi.Operation]) -> 
         return openapi.document(operations, modalities, needs_token=service.settings.needs_token)
 
     async def description(request: Request) -> Response:
-        return json_response(document(*service.engine.modalities))
+        return schemas.json_response(document(*service.engine.modalities))
 
     return Route("/openapi.json", description)
 

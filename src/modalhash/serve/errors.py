@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
 
-import orjson
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from modalhash.store import (
     StoreBusyError,
@@ -59,20 +56,7 @@ class HTTPError(Exception):
         content = {"error": self.message, "status": self.status}
         if self.reason is not None:
             content["reason"] = self.reason
-        return json_response(content, self.status, self.headers)
-
-
-def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response in UTF-8 that is not cached."""
-    return Response(json_bytes(content), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
-
-
-def json_bytes(content: Any) -> bytes:
-    """Return JSON in UTF-8; NaN and infinities become null."""
-    try:
-        return orjson.dumps(content)
-    except TypeError:  # integers of more than 64 bits, which a manifest may contain
-        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        return JSONResponse(content, self.status, {"Cache-Control": "no-store", **(self.headers or {})})
 
 
 def busy_error(reason: str) -> HTTPError:

@@ -14,8 +14,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from modalhash.serve import schemas
 from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, WrongTokens, client_key, client_of, set_client
-from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
+from modalhash.serve.errors import HTTPError, busy_error, response_to, too_many_error
 from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import log_exception, log_request
 from modalhash.serve.service import OPEN_ROUTES, Service
@@ -267,7 +268,7 @@ class RequestMiddleware:
     def _internal_error(number: int, error: Exception) -> Response:
         log_exception(number, error)
         message = f"internal error; see request {number} in the log of the service"
-        return json_response({"error": message, "status": 500, "request": number}, 500)
+        return schemas.json_response({"error": message, "status": 500, "request": number}, 500)
 
     def _record(self, exchange: _ResponseRecorder, scope: Scope) -> None:
         seconds = time.perf_counter() - exchange.start

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from modalhash.engine import Query, SearchOptions
 from modalhash.serve import schemas
 from modalhash.serve.auth import Role, client_of
-from modalhash.serve.errors import HTTPError, json_response
+from modalhash.serve.errors import HTTPError
 from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.media import check_picture
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
@@ -36,7 +36,7 @@ def search_operations(service: Service) -> list[Operation]:
             body, file = await reader.read(request, schemas.SearchBody)
             options = body.options()
             kind, (query, hits, searched) = await _find(service, body, options, file)
-        return json_response(
+        return schemas.json_response(
             {
                 "query": _query_json(kind, query, body.text),
                 "n_bits": service.engine.n_bits,
@@ -130,16 +130,16 @@ def state_operations(service: Service) -> list[Operation]:
     async def engine(request: Request) -> Response:
         """Return facts about the engine: items by modality, codes, limits, examples."""
         writable = service.settings.writable and client_of(request.scope).role >= Role.write
-        return json_response(await service.in_thread("items", _engine_info, service, writable))
+        return schemas.json_response(await service.in_thread("items", _engine_info, service, writable))
 
     async def live(request: Request) -> Response:
         """Return whether the process is alive, whatever its store does; no token is needed."""
-        return json_response({"status": "ok"})
+        return schemas.json_response({"status": "ok"})
 
     async def ready(request: Request) -> Response:
         """Return whether the store answers and the index is at its revision, else 503; no token is needed."""
         await service.check_ready()
-        return json_response({"status": "ok"})
+        return schemas.json_response({"status": "ok"})
 
     async def metrics(request: Request) -> Response:
         """Return metrics in Prometheus's text format."""
@@ -149,7 +149,7 @@ def state_operations(service: Service) -> list[Operation]:
     async def audit(request: Request) -> Response:
         """Return the last lines of the audit log. Needs a token with the role admin."""
         asked = schemas.AuditParameters.of(request)
-        return json_response({"lines": await service.in_thread("items", service.audit.tail, asked.limit)})
+        return schemas.json_response({"lines": await service.in_thread("items", service.audit.tail, asked.limit)})
 
     return [
         Operation("GET", "/engine", engine, schemas.EngineInfo, tag="state"),

@@ -13,7 +13,7 @@ from modalhash.data import parse_labels
 from modalhash.engine import Engine, Item, Problem, ProblemCode, default_id
 from modalhash.serve import schemas
 from modalhash.serve.auth import Client, client_of
-from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
+from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.limits import MAX_DUPLICATE_ITEMS
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.openapi import Operation
@@ -43,18 +43,18 @@ def item_operations(service: Service) -> list[Operation]:
     async def items(request: Request) -> Response:
         """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         asked = schemas.ItemsParameters.of(request)
-        return json_response(await service.in_thread("items", _newest, service, asked))
+        return schemas.json_response(await service.in_thread("items", _newest, service, asked))
 
     async def values(request: Request) -> Response:
         """Return the number of items for each value of a field, most frequent first."""
         asked = schemas.ValuesParameters.of(request)
-        return json_response(await service.in_thread("items", _values, service, asked))
+        return schemas.json_response(await service.in_thread("items", _values, service, asked))
 
     async def item(request: Request) -> Response:
         """Return one item."""
         asked = schemas.ItemParameters.of(request)
         record = await service.in_thread("items", _find, service, asked)
-        return json_response(schemas.item_json(record))
+        return schemas.json_response(schemas.item_json(record))
 
     async def media(request: Request) -> Response:
         """Return the picture of an item, or a thumbnail with sides of at most `size` pixels."""
@@ -104,7 +104,9 @@ def change_operations(service: Service) -> list[Operation]:
         client = client_of(request.scope)
         with service.body_budget.reader(client.address) as reader:
             body, file = await reader.read(request, schemas.NewItemBody)
-            return json_response(await service.in_thread("changes", _add_item, service, client, body, file), 201)
+            return schemas.json_response(
+                await service.in_thread("changes", _add_item, service, client, body, file), 201
+            )
 
     async def relabel(request: Request) -> Response:
         """Replace the labels of an item, in one modality or in all; a learned code is updated."""
@@ -115,7 +117,7 @@ def change_operations(service: Service) -> list[Operation]:
             body, file = await reader.read(request, schemas.NewLabels)
             if file is not None:
                 raise HTTPError(422, "got a picture; expected labels alone, as JSON")
-            return json_response(
+            return schemas.json_response(
                 await service.in_thread("changes", _relabel_item, service, client, asked, list(body.labels))
             )
 
@@ -123,7 +125,9 @@ def change_operations(service: Service) -> list[Operation]:
         """Remove an item, in one modality or in all."""
         asked = schemas.ItemParameters.of(request)
         _check_writable(service)
-        return json_response(await service.in_thread("changes", _remove_item, service, client_of(request.scope), asked))
+        return schemas.json_response(
+            await service.in_thread("changes", _remove_item, service, client_of(request.scope), asked)
+        )
 
     return [
         Operation(
@@ -167,7 +171,7 @@ def duplicate_operations(service: Service) -> list[Operation]:
         work continues, and a later request returns the result.
         """
         asked = schemas.DuplicatesParameters.of(request)
-        return json_response(await service.in_thread("duplicates", _find_duplicates, service, asked))
+        return schemas.json_response(await service.in_thread("duplicates", _find_duplicates, service, asked))
 
     return [
         Operation(

@@ -6,13 +6,17 @@ Responses are dicts made by :func:`item_json` and :func:`hit_json`; tests check 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 from urllib.parse import quote
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from starlette.requests import Request
+from starlette.responses import Response
 
 from modalhash import engine
 from modalhash.core.option import Option, Options
@@ -435,6 +439,15 @@ def item_json(item: engine.Hit | Record) -> dict[str, object]:
     if item.extra:
         fields["extra"] = item.extra
     return fields
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response in UTF-8 that is not cached; NaN and infinities become null."""
+    try:
+        body = orjson.dumps(content)
+    except TypeError:  # integers of more than 64 bits, which a manifest may contain
+        body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:

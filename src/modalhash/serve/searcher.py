@@ -49,7 +49,7 @@ class MicroBatcher(Generic[Job, Result]):
     is_quick : callable, optional
         Returns whether a batch is short enough to run in the event loop; by default none is.
     on_batch : callable, optional
-        Called with the size of each batch.
+        Called with the jobs and the results of each batch, in the event loop.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MicroBatcher(Generic[Job, Result]):
         max_batch: int = 256,
         max_waiting: int = 1024,
         is_quick: Callable[[list[Job]], bool] = lambda jobs: False,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: Callable[[list[Job], Sequence[Result | Exception]], None] = lambda jobs, results: None,
     ) -> None:
         self._work, self._executor = work, executor
         self._max_batch, self._max_waiting, self._on_batch = max_batch, max_waiting, on_batch
@@ -86,8 +86,6 @@ class MicroBatcher(Generic[Job, Result]):
         self._busy = bool(batch)
         if not batch:
             return
-        if self._on_batch is not None:
-            self._on_batch(len(batch))
         if self._is_quick([job for job, _ in batch]):
             if after_others:
                 loop.call_soon(self._run_here, batch, loop)
@@ -124,6 +122,7 @@ class MicroBatcher(Generic[Job, Result]):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Deliver the results of a batch, and start the next one."""
+        self._on_batch([job for job, _ in batch], results)
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():  # cancelled: the client has disconnected
                 continue
@@ -173,7 +172,7 @@ class Searcher:
 
     def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
         self.engine = engine
-        self._on_batch = on_batch
+        self._count_batch = on_batch
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="search")
         self.search: MicroBatcher[SearchJob, SearchResult] = MicroBatcher(
             self._search_batch,
@@ -181,6 +180,7 @@ class Searcher:
             max_batch=limits.batch,
             max_waiting=limits.requests,
             is_quick=self._is_quick,
+            on_batch=self._on_batch,
         )
         self._expected_seconds: float | None = None
         """Processor time of a light search; None before the first."""
@@ -239,6 +239,16 @@ class Searcher:
             message = f"the content of {id!r} cannot be read, which 'asymmetric' needs; search without it"
             raise HTTPError(422, message) from None
 
+    def _on_batch(self, jobs: list[SearchJob], results: Sequence[SearchResult | Exception]) -> None:
+        """Count the queries that were encoded together, and those that were searched together."""
+        done = [isinstance(result, SearchResult) for result in results]
+        for stage, n in (
+            ("prepare", sum(isinstance(job.given, str) for job in jobs)),
+            ("search", sum(own and job.options is not None for job, own in zip(jobs, done, strict=True))),
+        ):
+            if n:
+                self._count_batch(stage, n)
+
     def _is_quick(self, jobs: list[SearchJob]) -> bool:
         """Return whether a batch is small and light enough for the event loop."""
         expected = self._expected_seconds
@@ -275,7 +285,6 @@ class Searcher:
 
     def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[SearchResult | Exception]:
         """Return the result of each query, or the same exception for all."""
-        self._on_batch("search", len(queries))
         try:
             answers = self.engine.answer(queries, options)
             sizes = self.engine.sizes()
@@ -293,8 +302,6 @@ class Searcher:
                 groups.setdefault((job.modality, job.by_id), []).append(row)
             else:
                 queries[row] = job.given
-        if groups:
-            self._on_batch("prepare", len(jobs) - len(queries))
         for (modality, by_id), rows in groups.items():
             contents = [str(jobs[row].given) for row in rows]
             encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)

@@ -16,7 +16,7 @@ from modalhash.core.imports import MissingExtraError
 from modalhash.engine import Hit, PictureTextReader
 from modalhash.engine.items.item import Item
 from modalhash.engine.items.photos import MAX_PICTURE_TEXT, shortened, with_picture_text
-from modalhash.engine.search.text_match import IN_PICTURE, ways_found
+from modalhash.engine.search.ordering import IN_PICTURE, ways_found
 
 
 class Reader:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modalhash.engine import Query, SearchOptions
-from modalhash.engine.search.text_match import N_TEXTS, WEIGHT, expand_query, find_words
+from modalhash.engine.search.query import N_TEXTS, WEIGHT, expand_query, find_words
 from modalhash.store import Record, SqliteStore
 
 N = 4

@@ -18,6 +18,7 @@ from modalhash.engine.search.ordering import DUPLICATE_SCORE
 from modalhash.engine.search.refinement import (
     FILE,
     FOLDED_DIMENSIONS,
+    has_features,
     learn_refinement,
     load_refinement,
     save_refinement,
@@ -252,3 +253,10 @@ def test_texts_of_unknown_words_are_not_the_same_thing(engine):
     assert {"one", "two"} <= {hit.id for hit in hits}
     assert max(hit.score for hit in hits) < DUPLICATE_SCORE
     assert all(hit.found_by == ("code",) for hit in hits)
+
+
+def test_rows_with_features_are_told_from_those_without():
+    rows = np.array([[0, 1.0], [0, 0], [2, 0]])
+    stored_zero = sparse.csr_array((np.array([1.0, 0, 2]), np.array([1, 0, 0]), np.array([0, 1, 2, 3])), shape=(3, 2))
+    for X in (rows, sparse.csr_array(rows), sparse.csc_array(rows), stored_zero):
+        assert has_features(X).tolist() == [True, False, True]

@@ -19,20 +19,19 @@ from modalhash.engine.search.confidence import (
     pair_features,
     query_name,
 )
-from modalhash.engine.search.ordering import Ranked, Ranker, competition_ranks, pad
-from modalhash.engine.search.photo_words import TEXT
-from modalhash.engine.search.query import Asked, Query, QueryPart
-from modalhash.engine.search.refinement import Refinement
-from modalhash.engine.search.text_match import (
+from modalhash.engine.search.ordering import (
     IN_PICTURE,
-    WordMatches,
-    expand_query,
-    find_words,
+    Ranked,
+    Ranker,
+    competition_ranks,
     join_both,
+    pad,
     reciprocal_rank_fusion,
     ways_found,
-    with_distances,
 )
+from modalhash.engine.search.photo_words import TEXT
+from modalhash.engine.search.query import Asked, Query, QueryPart, WordMatches, expand_query, find_words
+from modalhash.engine.search.refinement import Refinement
 from modalhash.engine.settings import SearchOptions
 from modalhash.index import Index
 from modalhash.store import Record, Store
@@ -426,9 +425,11 @@ def _join_words(query: Query, options: SearchOptions, hits: list[Hit], matches: 
     """Join hits with the items that contain the query's words."""
     if not matches.items:
         return hits
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in matches.items), np.uint8)
+    distances = np.bitwise_count(query.code ^ codes.reshape(len(matches.items), -1)).sum(axis=1).tolist()
     by_words = [
         hit.changed(found_by=ways_found(hit, matches.text, matches.way))
-        for hit in _rank(query, options, with_distances(query.code, matches.items))
+        for hit in _rank(query, options, list(zip(matches.items, distances, strict=True)))
     ]
     ranked = {(hit.modality, hit.id): hit for hit in by_words}
     return reciprocal_rank_fusion(hits, [ranked[record.key] for record in matches.items], options.k)

@@ -1,16 +1,25 @@
-"""Order a shortlist by refinement vectors, or by Hamming distance for items without one.
+r"""Order a shortlist by refinement vectors, or by Hamming distance for items without one, and join rankings.
 
 The score of an item is the inner product of its posterior and the query's, plus the agreement of their codes. Across
 modalities whose encoders share a space, the cosine of meanings is added; it alone orders the hits of a query without a
 known label. Within the query's modality, the cosine of embeddings is added, and near-duplicates of the query come
 first. Items without a vector keep the position that their Hamming distance gives them.
+
+Hits of codes are joined with items that have the query's words, and hits of a picture with those of words, by
+reciprocal rank: an item's score is :math:`\sum 1 / (60 + r)` over its ranks [1]_.
+
+References
+----------
+.. [1] G. V. Cormack, C. L. A. Clarke, S. Büttcher: Reciprocal rank fusion outperforms Condorcet and individual rank
+  learning methods. SIGIR 2009.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +27,10 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array, Codes
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, STEP, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
-from modalhash.store import Revision, Store
+from modalhash.store import PICTURE_TEXT, Revision, Store
+
+if TYPE_CHECKING:
+    from modalhash.engine.search.hits import Hit
 
 CODE_WEIGHT = 0.1
 """Weight of the agreement of codes, from −1 (no bit) to 1 (all), relative to the product of posteriors."""
@@ -36,6 +48,13 @@ SHARED_LABELS = 5
 """Largest number of shared labels of a hit."""
 CLEAR_LABEL, CLEAR_SHARE = 0.25, 0.5
 """Least value of a label in a posterior that clearly has it: absolute, and relative to the largest."""
+
+RANK_OFFSET = 60
+"""Constant of reciprocal rank fusion: the larger it is, the slower the weight of a rank falls."""
+IN_PICTURE = "text in the picture"
+"""The ``found_by`` of hits that have query words only in the picture's text."""
+_LEAST_STEM = 3
+"""Number of letters from which a word matches longer words that start with it."""
 
 
 class Ranked(NamedTuple):
@@ -243,3 +262,67 @@ def competition_ranks(scores: Array, distances: Array) -> list[int]:
     places[1:][tied] = 0  # ties get the rank of their first
     ranks: list[int] = np.maximum.accumulate(places).tolist()
     return ranks
+
+
+def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+    """Return the k best hits of a picture with words by reciprocal rank, with the lower of both confidences.
+
+    An item that only one ranking contains is ranked after the last hit of the other.
+    """
+    rankings = [
+        {(hit.modality, hit.id): (place, hit) for place, hit in enumerate(hits, 1)} for hits in (by_picture, by_words)
+    ]
+    scores: dict[tuple[str, str], float] = {}
+    for ranking in rankings:
+        for key in {**rankings[0], **rankings[1]}:
+            place = ranking[key][0] if key in ranking else len(ranking) + 1
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + place)
+    joined = []
+    for rank, key in enumerate(sorted(scores, key=lambda key: -scores[key])[:k], 1):
+        both = [ranking[key][1] for ranking in rankings if key in ranking]
+        certain = [hit.confidence for hit in both if hit.confidence is not None]
+        found_by = tuple(dict.fromkeys(way for hit in both for way in hit.found_by))
+        least = min(certain) if len(certain) == len(both) == len(rankings) else None
+        joined.append(both[0].changed(rank=rank, score=scores[key], found_by=found_by, confidence=least))
+    return joined
+
+
+def reciprocal_rank_fusion(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+    """Return the k best of two rankings by reciprocal rank; word matches win ties."""
+    scores: dict[tuple[str, str], float] = {}
+    hits: dict[tuple[str, str], Hit] = {}
+    found_by: dict[tuple[str, str], tuple[str, ...]] = {}
+    for ranking in (by_words, by_code):
+        for position, hit in enumerate(ranking, 1):
+            key = (hit.modality, hit.id)
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
+            found_by[key] = (*hit.found_by, *found_by.get(key, ()))
+            hits[key] = hit
+    best = sorted(scores, key=lambda key: -scores[key])  # stable, so that word matches stay first
+    return [hits[key].changed(found_by=found_by[key], rank=rank) for rank, key in enumerate(best[:k], 1)]
+
+
+def ways_found(hit: Hit, text: str, way: str) -> tuple[str, ...]:
+    """Return ``found_by`` of a hit that matches words: ``way``, and IN_PICTURE for words only in the picture."""
+    if PICTURE_TEXT not in hit.extra:
+        return (way,)
+    words = set(_words(text))
+    others = (hit.id, hit.text, *(value for name, value in hit.extra.items() if name != PICTURE_TEXT))
+    elsewhere = _found(words, " ".join(map(str, others)))
+    in_picture = _found(words, str(hit.extra[PICTURE_TEXT])) - elsewhere
+    return (*((way,) if elsewhere or not in_picture else ()), *((IN_PICTURE,) if in_picture else ()))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+def _found(words: set[str], text: str) -> set[str]:
+    own = set(_words(text))
+    return {word for word in words if any(_are_alike(word, other) for other in own)}
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Return whether two words differ in their ending at most, like *boat* and *boats*."""
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= _LEAST_STEM and long.startswith(short))

@@ -1,24 +1,40 @@
-"""Queries: raw items, features or stored items, encoded into codes."""
+r"""Queries: raw items, features or stored items, encoded into codes, and the stored texts that have their words.
+
+Codes find items that share labels with a query, but do not know words that no training item had, so its words are
+searched too. If no item has one of them, the known words nearest in meaning are searched, if the encoder knows them.
+
+:func:`expand_query` is pseudo-relevance feedback [1]_: it moves the query's posterior :math:`q` towards the posteriors
+:math:`p_t` of the best stored texts :math:`t` by BM25 that contain all its words. Texts that name the words early count
+more. The code is not changed.
+
+.. math:: q' = \frac{q + \beta \sum_t w_t p_t}{1 + \beta}, \qquad w_t \propto 1 / (1 + \text{words before in } t)
+
+References
+----------
+.. [1] J. J. Rocchio: Relevance feedback in information retrieval. In: The SMART Retrieval System, 1971.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import repeat
+from functools import cache
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.blocks import has_features
+from modalhash.core.archives import read_members
 from modalhash.core.codes import pack_signs
 from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array, Codes, Matrix
-from modalhash.engine.search.refinement import model_features
+from modalhash.engine.search.refinement import has_features, model_features
 from modalhash.engine.settings import SearchOptions
-from modalhash.store import KINDS, Comparison, Filter, FilterError, Record
+from modalhash.store import KINDS, Comparison, Filter, FilterError, Record, Store, all_of, any_value
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -121,10 +137,13 @@ class Query:
     parts: tuple[QueryPart, ...] = ()
     words: Query | None = None
     """Words that come with a picture or an item and are searched together with it."""
+    message: str | None = field(init=False)
+    """A message about a query that the engine hardly knows, so that its hits say little; None if it knows it."""
 
-    @property
-    def message(self) -> str | None:
-        """A message about a query that the engine hardly knows, so that its hits say little; None if it knows it."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", self._message())
+
+    def _message(self) -> str | None:
         if self.known == 0:
             return "None of these words is known, so hits found by meaning say little."
         if self.familiarity >= FAMILIAR:
@@ -269,15 +288,95 @@ def _projection(model: FittedHasher, encoder: Encoder, record: Record, files: It
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
-    from modalhash.encoders import encode_batch, encode_items
+    from modalhash.encoders import encode_items
 
     serial = len(contents) <= MAX_SERIAL_QUERIES
     if serial:
         with suppress(ValueError, OSError):  # the slower path below names the bad query
-            return encode_batch(encoder, contents)
+            return encoder.encode(contents if encoder.reads == "text" else read_members(contents))
     encoded = encode_items(encoder, contents, workers=1 if serial else None)
     if encoded.failures:
         first = encoded.failures[0]
         which = f"query {first.row + 1} of {len(contents)}: " if len(contents) > 1 else ""
         raise ValueError(f"{which}{first.reason if isinstance(contents[first.row], bytes) else first}")
     return encoded.features
+
+
+WEIGHT, N_TEXTS = 1.0, 30
+"""β, and the largest number of texts: chosen on folds, benchmarks/quality/named_things.py."""
+UNFOUND = 9
+"""Words before, if a text has the query's words in another form."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+class WordMatches(NamedTuple):
+    """Stored items that contain the words of a query, the best first."""
+
+    texts: list[Record]
+    """Texts of the query's own modality that contain all its words, for :func:`expand_query`."""
+    items: list[Record]
+    """Items that pass the filter."""
+    text: str
+    """The text whose words the items contain."""
+    way: str
+    """Their ``found_by``: ``words``, or ``meaning`` if the text is the rewritten one."""
+
+
+def find_words(asked: Sequence[Asked], store: Store, n_posterior: int) -> list[WordMatches]:
+    """Return the word matches of each query, read together; they are empty if a query does not search words."""
+    texts = [_numbers_of_texts(*one, store) if n_posterior else [] for one in asked]
+    found = [_numbers_of_items(*one, store) for one in asked]
+    numbers = {*chain(*texts), *chain.from_iterable(items for items, _, _ in found)}
+    records = store.records(sorted(numbers)) if numbers else {}
+
+    def there(numbers: Iterable[int]) -> list[Record]:
+        return [records[number] for number in numbers if number in records]
+
+    return [
+        WordMatches(there(own), there(items), text, way) for own, (items, text, way) in zip(texts, found, strict=True)
+    ]
+
+
+def _numbers_of_texts(query: Query, options: SearchOptions, store: Store) -> list[int]:
+    if query.text is None or query.vector is None or not options.hybrid:
+        return []
+    own = _of_modality(str(query.modality))
+    numbers: list[int] = store.search_text(query.text, where=own, limit=N_TEXTS, match_all=True).tolist()
+    return numbers
+
+
+@cache
+def _of_modality(name: str) -> Comparison:
+    return Comparison("modality", "=", name)
+
+
+def _numbers_of_items(query: Query, options: SearchOptions, store: Store) -> tuple[list[int], str, str]:
+    """Return the items that contain words of the text, or else of the rewritten text; the text, and the way."""
+    if query.text is None or not options.hybrid or options.radius is not None:
+        return [], "", ""
+    where = options.filter if options.want is None else all_of(any_value("modality", options.want), options.filter)
+    numbers: list[int] = store.search_text(query.text, where=where, limit=options.k).tolist()
+    if numbers or query.rewritten_text in (None, query.text):
+        return numbers, query.text, "words"
+    numbers = store.search_text(query.rewritten_text, where=where, limit=options.k).tolist()
+    return numbers, query.rewritten_text, "meaning"
+
+
+def expand_query(query: Query, texts: Sequence[Record], n_posterior: int) -> Query:
+    """Return the query with its posterior moved towards those of texts with all its words."""
+    found = [record for record in texts if len(record.refinement or b"") >= n_posterior]
+    if not found or query.text is None or query.vector is None:
+        return query
+    asked = set(_WORD.findall(query.text.casefold()))
+    weights = np.array([1 / (1 + _words_before(asked, record.text)) for record in found])
+    posteriors = np.array([np.frombuffer(record.refinement or b"", np.int8)[:n_posterior] for record in found])
+    vector = query.vector.copy()
+    moved = (vector[:n_posterior] + WEIGHT * (weights / weights.sum()) @ posteriors) / (1 + WEIGHT)
+    vector[:n_posterior] = np.rint(moved)
+    return replace(query, vector=vector)
+
+
+def _words_before(asked: set[str], text: str | None) -> int:
+    """Return the number of words before the first one in ``asked``."""
+    words = _WORD.findall((text or "").casefold())
+    return next((place for place, word in enumerate(words) if word in asked), UNFOUND)

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.blocks import has_features, row_slices
+from modalhash.core.blocks import row_slices
 from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.parallel import parallel_map, worker_threads
@@ -486,6 +486,15 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
     rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((directions.shape[1],) * 2))[0]
     components = np.ascontiguousarray(directions @ rotation, dtype=np.float32)
     return components, np.asarray((sample @ components).mean(axis=0), dtype=np.float32)
+
+
+def has_features(X: Matrix) -> Array:
+    """Return for each row whether any of its features is not zero."""
+    if not sparse.issparse(X):
+        return np.asarray(np.any(X, axis=1))
+    if X.format == "csr" and X.data.all():
+        return np.asarray(X.indptr[1:] > X.indptr[:-1])
+    return np.asarray(X.astype(bool).sum(axis=1) > 0).ravel()
 
 
 def _embed(X: Matrix, components: Array, centre: Array) -> Array:

@@ -74,6 +74,8 @@ class SnapshotKeeper:
         self._store, self._read_only = store, read_only
         self._saved: Revision | None = None
         self._not_before = 0.0
+        self.is_waiting = False
+        """Whether a snapshot is due as soon as the pause after the last one is over."""
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -128,7 +130,9 @@ class SnapshotKeeper:
         if CHANGED_SHARE * n_changes < MIN_ITEMS:  # nearly always, without counting the items
             return False
         n = len(index)
-        return n >= MIN_ITEMS and CHANGED_SHARE * n_changes >= n and (now or time.monotonic() >= self._not_before)
+        enough = n >= MIN_ITEMS and CHANGED_SHARE * n_changes >= n
+        self.is_waiting = enough and not now and time.monotonic() < self._not_before
+        return enough and not self.is_waiting
 
     def start(self, frozen: Frozen, revision: Revision, n_items: int) -> None:
         """Write a snapshot in a thread, unless one is being written."""

@@ -11,6 +11,17 @@ from importlib import import_module
 from typing import Any
 
 
-def loops(compiled: bool) -> Any:
-    """Return the module of the compiled loops, which imports numba, or of those with the same names in numpy."""
-    return import_module(f"{__name__}.{'compiled' if compiled else 'numpy_search'}")
+class Loops:
+    """The loops of a module of this package, which is imported when the first of them is used."""
+
+    def __init__(self, module: str) -> None:
+        self._module = f"{__name__}.{module}"
+
+    def __getattr__(self, name: str) -> Any:
+        loop = getattr(import_module(self._module), name)
+        setattr(self, name, loop)
+        return loop
+
+
+LOOPS = {True: Loops("compiled"), False: Loops("numpy_search")}
+"""By whether they are compiled; those in numpy have the same names, and do not import numba."""

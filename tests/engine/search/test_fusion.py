@@ -8,7 +8,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash.engine import Hit, SearchOptions
-from modalhash.engine.search.text_match import reciprocal_rank_fusion
+from modalhash.engine.search.ordering import reciprocal_rank_fusion
 
 
 def search(engine, text, **options):
