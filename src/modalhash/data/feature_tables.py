@@ -61,9 +61,9 @@ class FeatureTable:
 
 def has_columns(source: Any) -> bool:
     """Return whether a source is a table that may hold features: a file with columns, or a frame."""
-    if is_frame(source):
-        return True
-    return isinstance(source, str | Path) and Path(source).suffix.lower() in (*SEPARATORS, *TABLE_FILES)
+    if isinstance(source, str | Path):
+        return Path(source).suffix.lower() in (*SEPARATORS, *TABLE_FILES)
+    return is_frame(source)
 
 
 def holds_features(source: Any, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None) -> bool:
@@ -75,7 +75,7 @@ def holds_features(source: Any, fields: Mapping[str, Any] | None = None, table: 
 
 def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str]:
     """Return the columns of a table and their kinds, without reading its rows."""
-    if is_frame(source):
+    if not isinstance(source, str | Path):
         return Frame(source, "the source").kinds
     path = Path(source)
     if path.suffix.lower() in TABLE_FILES:
