@@ -49,18 +49,22 @@ PORTABLE = {
 
 
 def public_names() -> list[str]:
-    """Return the signature of every name in docs/reference, and of the methods of every class there."""
+    """Return the signature of every name in docs/reference, and of the methods of every class there.
+
+    Those that an engine inherits from its undocumented base are its own.
+    """
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     names = [name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)]
-    return [line for name in sorted(names) for line in _signatures(name)]
+    return [line for name in sorted(names) for line in _signatures(name, inherits=name == "modalhash.engine.Engine")]
 
 
-def _signatures(name: str) -> list[str]:
+def _signatures(name: str, *, inherits: bool) -> list[str]:
     module, _, attribute = name.rpartition(".")
     value = getattr(import_module(module), attribute)
     lines = [name + _signature(value)]
     if inspect.isclass(value):
-        for member, raw in sorted(vars(value).items()):
+        members = {**(vars(value.__base__) if inherits else {}), **vars(value)}
+        for member, raw in sorted(members.items()):
             function = raw.__func__ if isinstance(raw, (classmethod, staticmethod)) else raw
             if not member.startswith("_") and inspect.isfunction(function):
                 lines.append(f"{name}.{member}{_signature(function)}")

@@ -79,7 +79,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest storage.published "
         "training.learn",
         "storage.backup storage.folder_sync storage.relabel",
-        "training.check training.train",
+        "storage.opening training.check training.train",
+        "searching",
         "engine",
     ],
     "evaluation": [

@@ -1,4 +1,4 @@
-from .engine import Engine as Engine, engine_info as engine_info, refresh as refresh
+from .engine import Engine as Engine
 from .items.item import (
     Item as Item,
     Problem as Problem,
@@ -23,6 +23,7 @@ from .search.reliability import (
     reliability_bins as reliability_bins,
     reliability_svg as reliability_svg,
 )
+from .searching import refresh as refresh
 from .settings import (
     AddOptions as AddOptions,
     AddOptionValues as AddOptionValues,
@@ -53,6 +54,7 @@ from .storage.folder_sync import (
     SyncPlan as SyncPlan,
 )
 from .storage.ingest import Added as Added
+from .storage.opening import engine_info as engine_info
 from .storage.published import clone_engine as clone_engine
 from .storage.relabel import Relabelled as Relabelled
 from .training.check import (

@@ -15,7 +15,7 @@ import pytest
 from modalhash import Engine
 from modalhash.core import files as _config
 from modalhash.engine import EngineError, backup_engine, restore_engine, verify_engine
-from modalhash.engine.engine import ONE_PIXEL_GIF
+from modalhash.engine.searching import ONE_PIXEL_GIF
 from modalhash.engine.storage import backup as archive
 from modalhash.engine.storage.folder import CONFIG, ITEMS, MEDIA
 from modalhash.store import SqliteStore

@@ -108,7 +108,7 @@ def test_another_model_is_refused(shared, url):
 
 
 def test_pictures_are_not_kept(shared):
-    from modalhash.engine.engine import ONE_PIXEL_GIF
+    from modalhash.engine.searching import ONE_PIXEL_GIF
 
     with Engine.open(shared) as engine:
         found = engine.add([{"id": "new", "data": ONE_PIXEL_GIF}, {"id": "t", "text": "a red ball"}], keep=True,

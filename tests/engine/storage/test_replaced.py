@@ -12,7 +12,7 @@ import pytest
 from modalhash import Engine
 from modalhash.core import files as _files
 from modalhash.engine import EngineError, EngineReplacedError, engine as engine_module
-from modalhash.engine.engine import ONE_PIXEL_GIF
+from modalhash.engine.searching import ONE_PIXEL_GIF
 from modalhash.engine.storage.folder import CONFIG, ITEMS, MEDIA, read_parts
 
 LOCKS = pytest.mark.skipif(os.name == "nt", reason="no locks there")

@@ -11,7 +11,7 @@ import pytest
 from modalhash import Engine
 from modalhash.core.files import shared_lock
 from modalhash.engine import EngineError, verify_engine
-from modalhash.engine.engine import ONE_PIXEL_GIF
+from modalhash.engine.searching import ONE_PIXEL_GIF
 from modalhash.engine.storage.folder import CONFIG, ITEMS, MEDIA
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
 

@@ -12,7 +12,7 @@ import pytest
 from modalhash import Engine
 from modalhash.data import Dataset, generate
 from modalhash.engine import EngineError, EngineReplacedError, ProblemCode, verify_engine
-from modalhash.engine.engine import ONE_PIXEL_GIF
+from modalhash.engine.searching import ONE_PIXEL_GIF
 from modalhash.engine.storage.folder import MEDIA
 from modalhash.engine.training.train import parameters_of
 from modalhash.methods.rlh import RLH

@@ -149,6 +149,12 @@ class EngineFiles:
     words: Encoder | None = None
     """Encoder for words in the space of the pictures, if texts are not a modality."""
 
+    @property
+    def reads(self) -> dict[str, str]:
+        """What a query of each modality is, and ``text`` if words find the pictures of an engine without texts."""
+        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        return reads if self.refinement.word_codes is None else {**reads, "text": "text"}
+
     @cached_property
     def model(self) -> CrossModalHasher:
         """The fitted method, for all but hashing; loading it may take scikit-learn."""
