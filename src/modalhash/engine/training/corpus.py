@@ -22,7 +22,7 @@ from scipy import sparse
 from modalhash.core.label_names import LabelNames
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_fewer_bits
-from modalhash.data import ReadLimits, label_names
+from modalhash.data import ReadLimits
 from modalhash.engine.items.item import Item, OnProblem, Problem, ReadOptions, group_problems
 from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
 from modalhash.engine.search.photo_words import find_named_labels, singular
@@ -372,7 +372,7 @@ def _join_labels(items: Mapping[str, list[Item]]) -> str | None:
 
 def _name_labels(items: Mapping[str, list[Item]], encoders: Mapping[str, Encoder]) -> dict[str, dict[str, Any]]:
     """Give unlabelled texts the labels that they name, for training; return statistics by modality."""
-    names = label_names(item.labels for some in items.values() for item in some if item.training)
+    names = sorted({name for some in items.values() for item in some if item.training for name in item.labels})
     found = {}
     for modality, some in items.items():
         rows = [row for row, item in enumerate(some) if item.training and not item.labels and item.text is not None]
@@ -395,7 +395,7 @@ def _with_labels(corpus: Corpus, source: Any) -> Corpus:
         modality: [tuple(dict.fromkeys(item.training_labels)) if item.training else () for item in some]
         for modality, some in corpus.items.items()
     }
-    names = label_names(row for rows in own.values() for row in rows)
+    names = sorted({name for rows in own.values() for row in rows for name in row})
     _limit_labels(source, len(names), sum(bool(row) for rows in own.values() for row in rows))
     column = {name: number for number, name in enumerate(names)}
     return replace(corpus, class_names=names, labels={name: _matrix(rows, column) for name, rows in own.items()})
@@ -437,7 +437,7 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
 def _check_labelled(corpus: Corpus) -> None:
     """Raise ValueError for a modality without labelled training items."""
     assert corpus.labels is not None
-    names = label_names(item.labels for some in corpus.items.values() for item in some if item.training)
+    names = sorted({name for some in corpus.items.values() for item in some if item.training for name in item.labels})
     for modality, some in corpus.items.items():
         if corpus.labels[modality].nnz:
             continue
