@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from modalhash.serve import Settings, make_token, monitoring, read_tokens, rotate, write_tokens
-from modalhash.serve.auth import Cookies, Role, Tokens, parse_tokens
+from modalhash.serve.auth import CookieKeys, Cookies, Role, Tokens, parse_tokens
 
 NOW = datetime.now(UTC)
 
@@ -219,13 +219,13 @@ def test_a_cookie_expires_and_ends_with_its_token(make_client, held, monkeypatch
 
 @pytest.mark.parametrize("value", [b"", b".", b"x.y", b"9999999999.", b"\xff.\xff", b"1" * 5000])
 def test_cookies_that_are_none(value):
-    cookies = Cookies(60)
+    cookies = Cookies(60, CookieKeys(os.urandom(32), None))
     _, token = make_token("alice", "read")
     assert cookies.find(value, [token]) is None
     good = cookies.make(token).encode()
     assert cookies.find(good, [token]) == token
     assert cookies.find(b"9" + good, [token]) is None, "it cannot be prolonged"
-    assert Cookies(60).find(good, [token]) is None
+    assert Cookies(60, CookieKeys(os.urandom(32), None)).find(good, [token]) is None
 
 
 def test_the_access_log_names_the_token(make_client, held, capsys):
@@ -236,3 +236,34 @@ def test_the_access_log_names_the_token(make_client, held, capsys):
     monitoring.flush_logs()
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (line["who"], line["address"]) == ("read-er", "testclient")
+
+
+def test_cookies_are_valid_on_every_machine_with_the_secrets(tmp_path, make_client):
+    path = tmp_path / "secrets"
+    path.write_text("# of all machines\n" + "a" * 32 + "\n")
+    one, two = (make_client(token="a-long-token", cookie_secret_file=path) for _ in range(2))
+    other = make_client(token="a-long-token")
+
+    def sent(client, cookie):
+        client.cookies.clear()
+        return client.get("/engine", headers={"Cookie": f"modalhash={cookie}"}).status_code
+
+    def cookie_of(client):
+        return client.get("/?token=a-long-token").cookies["modalhash"]
+
+    old = cookie_of(one)
+    assert [sent(two, old), sent(other, old), sent(two, old[:-1])] == [200, 401, 401]
+    path.write_text("b" * 40 + "\n" + "a" * 32 + "\n")
+    new = cookie_of(two)
+    assert [sent(one, old), sent(one, new)] == [200, 200], "while both secrets are there"
+    path.write_text("b" * 40)
+    assert [sent(one, old), sent(one, new)] == [401, 200]
+    path.unlink()
+    assert sent(one, new) == 200, "the last secrets remain"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "too short\n" + "a" * 32])
+def test_secrets_that_are_none(tmp_path, make_client, text):
+    (tmp_path / "secrets").write_text(text)
+    with pytest.raises(ValueError, match="expected secrets of at least 32 characters, one per line"):
+        make_client(token="a-long-token", cookie_secret_file=tmp_path / "secrets")

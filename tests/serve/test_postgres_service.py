@@ -16,7 +16,7 @@ from serve_tools import picture
 
 from little_world import make_world
 from modalhash import Engine
-from modalhash.engine import clone_engine
+from modalhash.engine import AuditLog, clone_engine
 from modalhash.serve import Settings, make_app
 from modalhash.store import PostgresStore, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
@@ -142,6 +142,10 @@ def test_a_retraining_on_another_machine_is_followed(folder, postgres, machine, 
     until(lambda: client.app.state.service.engine.n_bits == 24, seconds=120)
     assert client.get("/engine").json()["n_bits"] == 24
     assert client.post("/items", json={"id": "late", "text": "a purple zebra"}).status_code == 201
+    lines = AuditLog.of_engine(client.app.state.service.engine.path).tail(2)
+    assert [[line["change"], line["state"]] for line in lines] == [
+        [line["change"], line["state"]] for line in client.app.state.service.audit.tail(2)
+    ]
     assert set(found(client, "zebra")) >= {"earlier", "late"}
 
 

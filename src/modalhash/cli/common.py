@@ -287,10 +287,10 @@ def open_engine(folder: Path, *, trust: bool, **options: Any) -> Engine:
 @contextmanager
 def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]:
     """Record a change in the engine's audit log, with the current user and what the block puts into the dict."""
-    from modalhash.engine import AuditLog, command_line_user
+    from modalhash.engine import audit_log, command_line_user
 
     creates = not folder.is_dir() or not any(folder.iterdir())
-    with AuditLog.of_engine(folder).change(what, command_line_user(), creates=creates, **details) as result:
+    with audit_log(folder).change(what, command_line_user(), creates=creates, **details) as result:
         yield result
 
 

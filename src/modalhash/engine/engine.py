@@ -6,6 +6,7 @@ import base64
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -34,6 +35,7 @@ from modalhash.engine.storage.folder import (
 from modalhash.store import PICTURE_TEXT, Record
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
+    from modalhash.engine.storage.audit import AuditLog
     from modalhash.engine.storage.encode_to import EncodedSource
     from modalhash.engine.storage.folder_sync import FolderSync, Synced
     from modalhash.engine.storage.ingest import Added, ItemCoder
@@ -100,6 +102,13 @@ class Engine(SearchEngine):
         engine = cls(folder, trust=True, database=trained.place.database)
         engine.problems = trained.problems
         return engine
+
+    @cached_property
+    def audit_log(self) -> AuditLog:
+        """The audit log, which the command line and the service write."""
+        from modalhash.engine.storage.published import audit_log
+
+        return audit_log(self.path, database=self._options["database"])
 
     @property
     def saves_media(self) -> bool:

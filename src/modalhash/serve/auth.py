@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ from modalhash.serve.monitoring import log_event
 
 IPV6_PREFIX = 64
 """Bits of an IPv6 address that identify a client, because a customer gets at least a /64 network."""
+MIN_SECRET_LENGTH = 32
+"""Characters of a secret that signs cookies."""
 MAX_COUNTED_ADDRESSES = 10_000
 """Maximum number of addresses whose wrong tokens are counted; the least recently used are dropped."""
 
@@ -237,6 +240,27 @@ def _parse_line(parts: list[str]) -> Token:
     return Token(name, Role[role], digest, until)
 
 
+class WatchedFile:
+    """A text file, and whether it changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+
+    def is_changed(self) -> bool:
+        """Return whether the file changed since the last call; true at the first."""
+        try:
+            status = self.path.stat()
+            seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        except OSError:
+            seen = (0, 0, 0)
+        before, self._seen = self._seen, seen
+        return seen != before
+
+    def read(self) -> str:
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+
 class Tokens:
     """Valid tokens: the given one, and those of a file that is reloaded when it changes.
 
@@ -245,8 +269,7 @@ class Tokens:
 
     def __init__(self, token: str | None, path: Path | None) -> None:
         self._given = [] if token is None else [Token("token", Role.admin, digest_of(token))]
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._file = None if path is None else WatchedFile(path)
         self._tokens = list(self._given)
         if path is not None:
             read_tokens(path)  # an invalid line is an error at the start, and is only logged later
@@ -254,7 +277,7 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        return bool(self._given) or self._path is not None
+        return bool(self._given) or self._file is not None
 
     def valid(self) -> list[Token]:
         self._refresh()
@@ -268,23 +291,45 @@ class Tokens:
         return max(found, key=lambda one: one.role, default=None)
 
     def _refresh(self) -> None:
-        if self._path is None:
+        if self._file is None or not self._file.is_changed():
             return
         try:
-            status = self._path.stat()
-            seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-        except OSError:
-            seen = (0, 0, 0)
-        if seen == self._seen:
-            return
-        try:
-            tokens, problems = parse_tokens(self._path.read_text(encoding="utf-8", errors="replace"))
+            tokens, problems = parse_tokens(self._file.read())
         except OSError as error:
             tokens, problems = [], [f"cannot be read ({error.strerror}); its tokens are not valid"]
         for problem in problems:
             log_event(f"the token file: {problem}")
         self._tokens = [*self._given, *tokens]
-        self._seen = seen
+
+
+class CookieKeys:
+    """Keys of cookies, the first of which signs: random ones, or the lines of a file that machines share.
+
+    The file is reloaded when it changes. If it disappears or becomes invalid, its last keys remain.
+    """
+
+    def __init__(self, random: bytes, path: Path | None) -> None:
+        self._file = None if path is None else WatchedFile(path)
+        self._keys = [random] if self._file is None else parse_secrets(self._file.read())
+
+    def current(self) -> list[bytes]:
+        if self._file is not None and self._file.is_changed():
+            try:
+                self._keys = parse_secrets(self._file.read())
+            except (OSError, ValueError) as error:
+                log_event(f"the file of cookie secrets: {error}; the earlier secrets remain")
+        return self._keys
+
+
+def parse_secrets(text: str) -> list[bytes]:
+    """Return the secrets of a file, one per line; raise ValueError if it has no secrets or a short one."""
+    found = [line.encode() for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    if not found or any(len(secret) < MIN_SECRET_LENGTH for secret in found):
+        raise ValueError(
+            f"expected secrets of at least {MIN_SECRET_LENGTH} characters, one per line; make one with "
+            "python3 -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return found
 
 
 class Cookies:
@@ -293,21 +338,21 @@ class Cookies:
     They are signed with a key of this service, so that they cannot be forged from a token file or an old cookie.
     """
 
-    def __init__(self, seconds: float, key: bytes | None = None) -> None:
-        self.seconds = int(seconds)
-        self._key = key or secrets.token_bytes(32)
+    def __init__(self, seconds: float, keys: CookieKeys) -> None:
+        self.seconds, self._keys = int(seconds), keys
 
     def make(self, token: Token) -> str:
         expires = str(int(time.time()) + self.seconds)
-        return f"{expires}.{self._sign(expires, token)}"
+        return f"{expires}.{_sign(self._keys.current()[0], expires, token)}"
 
     def find(self, value: bytes, tokens: Iterable[Token]) -> Token | None:
         """Return the token that a cookie represents; None if its signature is invalid or it has expired."""
         expires, _, signature = value.decode("latin-1").partition(".")
-        for token in tokens:
-            if hmac.compare_digest(self._sign(expires, token).encode(), signature.encode()):
+        for key, token in product(self._keys.current(), tokens):
+            if hmac.compare_digest(_sign(key, expires, token).encode(), signature.encode()):
                 return token if time.time() < int(expires) else None
         return None
 
-    def _sign(self, expires: str, token: Token) -> str:
-        return hmac.new(self._key, f"{expires} {token.digest}".encode(), hashlib.sha256).hexdigest()
+
+def _sign(key: bytes, expires: str, token: Token) -> str:
+    return hmac.new(key, f"{expires} {token.digest}".encode(), hashlib.sha256).hexdigest()

@@ -15,7 +15,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modalhash.serve import schemas
-from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, WrongTokens, client_key, client_of, set_client
+from modalhash.serve.auth import (
+    Client,
+    CookieKeys,
+    Cookies,
+    Role,
+    Token,
+    Tokens,
+    WrongTokens,
+    client_key,
+    client_of,
+    set_client,
+)
 from modalhash.serve.errors import HTTPError, busy_error, response_to, too_many_error
 from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import log_exception, log_request
@@ -54,7 +65,7 @@ class AccessControl:
 
     def __init__(self, settings: Settings, seat: ProcessState) -> None:
         self._tokens = Tokens(settings.token, settings.token_file)
-        self._cookies = Cookies(settings.cookie_seconds, seat.cookie_key)
+        self._cookies = Cookies(settings.cookie_seconds, CookieKeys(seat.cookie_key, settings.cookie_secret_file))
         self._head_bytes = settings.limits.head_bytes
         self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None

@@ -106,6 +106,16 @@ class Settings(Options):
             unit=3600,
         ),
     ] = 12 * 3600.0
+    cookie_secret_file: Annotated[
+        Path | None,
+        Option(
+            "File of secrets, one per line, that sign the page's cookies on every machine that has the same file; the "
+            "first signs, all are valid. Reloaded when it changes.",
+            by_default="a random secret of this service",
+            flag="cookie-secrets",
+            envvar="MODALHASH_COOKIE_SECRETS",
+        ),
+    ] = None
     writable: Annotated[bool, Option("Let clients add, relabel and remove items.")] = False
     hosts: Annotated[
         tuple[str, ...], Option("Host name under which a proxy reaches the service.", flag="allow-host")

@@ -25,7 +25,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from modalhash.engine import AuditLog, Engine, EngineReplacedError
+from modalhash.engine import Engine, EngineReplacedError
 from modalhash.serve.errors import HTTPError, busy_error, field_error, not_ready_error, too_many_error
 from modalhash.serve.limits import MAX_LABELS, MAX_TEXT_LENGTH, Limits, Settings
 from modalhash.serve.media import Thumbnails
@@ -263,7 +263,7 @@ class Service:
             pids=self.seat.pids,
             folder=self.seat.metrics_folder,
         )
-        self.audit = AuditLog.of_engine(engine.path)
+        self.audit = engine.audit_log
         if settings.writable:
             self.audit.check()  # changes need a writable audit log; fail at the start
         self.body_budget = BodyBudget(self.limits)

@@ -11,7 +11,11 @@ from .filters import (
     all_of as all_of,
     any_value as any_value,
 )
-from .postgres.engines import EngineDatabase as EngineDatabase, drop_schema as drop_schema
+from .postgres.engines import (
+    AuditTable as AuditTable,
+    EngineDatabase as EngineDatabase,
+    drop_schema as drop_schema,
+)
 from .postgres.store import PostgresStore as PostgresStore
 from .records import (
     MAX_REFINEMENT as MAX_REFINEMENT,

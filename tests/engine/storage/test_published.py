@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash.core.files import sha256_of
-from modalhash.engine import EngineError, backup_engine, clone_engine, restore_engine, verify_engine
+from modalhash.engine import EngineError, audit_log, backup_engine, clone_engine, restore_engine, verify_engine
 from modalhash.engine.storage.folder import VARIABLE, StoreLocation
 from modalhash.store import StoreError, StoreReplacedError, drop_schema
 from postgres_server import postgres  # noqa: F401
@@ -105,6 +106,34 @@ def test_other_machines_follow(shared, tmp_path):
     assert drop_schema(os.environ[VARIABLE], old) is True
     with Engine.open(tmp_path / "three", read_only=False) as three:  # after the old schema was dropped
         assert [schema_of(tmp_path / "three"), len(three)] == [schema_of(shared), 121]
+
+
+def test_the_audit_log_is_that_of_all_machines(shared, tmp_path, postgres):  # noqa: F811
+    clone_engine("postgresql", tmp_path / "two")
+    one, two = audit_log(shared), audit_log(tmp_path / "two")
+    with one.change("add", {"who": "alice"}, ids=["a"]) as result:
+        result["added"] = 1
+    with pytest.raises(ZeroDivisionError), two.change("remove", {"who": "bob"}):
+        raise ZeroDivisionError
+    with one.change("restore", {"who": "alice"}):
+        again(shared)
+    lines = one.tail(10)
+    assert lines == audit_log(shared).tail(10)
+    assert [(line["who"], line["what"], line["state"]) for line in lines] == [
+        ("alice", "add", "begun"),
+        ("alice", "add", "done"),
+        ("bob", "remove", "begun"),
+        ("bob", "remove", "failed"),
+        ("alice", "restore", "begun"),
+        ("alice", "restore", "done"),
+    ]
+    assert {line["machine"] for line in lines} == {socket.gethostname()}
+    assert [line["state"] for line in one.tail(2)] == ["begun", "done"]
+    assert len(one.path.read_text().splitlines()) == 4, "the file has those of its own machine"
+    postgres.execute("ALTER TABLE modalhash_shared.audit ADD CONSTRAINT closed CHECK (false) NOT VALID")
+    with pytest.raises(StoreError), one.change("add", {"who": "alice"}):
+        pytest.fail("what cannot be recorded is not done")
+    assert json.loads(one.path.read_text().splitlines()[-1])["state"] == "failed"
 
 
 def test_damaged_files_are_not_taken(shared, tmp_path, postgres):  # noqa: F811

@@ -1,5 +1,7 @@
 """The audit log: changes of an engine, with user and time, one JSON object per line in a file next to it.
 
+If the items are in a database that machines share, the lines of all machines are there too.
+
 A line with the ``state`` ``begun`` is written before a change, and one with the same ``change`` and the state ``done``
 or ``failed`` after it. A change that cannot be logged is not made. If the second line is missing, the process was
 killed or the disk was full.
@@ -11,11 +13,17 @@ import getpass
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
+
+from modalhash.store import StoreError
+
+if TYPE_CHECKING:
+    from modalhash.store import AuditTable
 
 MAX_IDS = 1000
 """Number of ids that a line lists; ``n`` is their total number."""
@@ -26,16 +34,17 @@ class AuditLog:
     """An append-only log; several processes may write to it concurrently.
 
     ``path`` is created if it is missing. It is opened for every line, so that it can be moved away to be archived.
+    ``table`` returns where the lines of all machines are, if the items are in a database, for every line.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, table: Callable[[], AuditTable | None] = lambda: None) -> None:
+        self.path, self._table = Path(path), table
 
     @classmethod
-    def of_engine(cls, engine: str | Path) -> AuditLog:
+    def of_engine(cls, engine: str | Path, table: Callable[[], AuditTable | None] = lambda: None) -> AuditLog:
         """Return the log of an engine, ``<engine>.audit.jsonl`` next to its folder, which outlives a retraining."""
         folder = Path(engine).absolute()
-        return cls(folder.with_name(f"{folder.name}.audit.jsonl"))
+        return cls(folder.with_name(f"{folder.name}.audit.jsonl"), table)
 
     @contextmanager
     def change(
@@ -63,24 +72,29 @@ class AuditLog:
         result: dict[str, Any] = {}
         if creates:
             yield result
-            self._append({**fields, "state": "done", **details, **result})
+            self._end({**fields, "state": "done", **details, **result})
             return
-        self._append({**fields, "state": "begun", **details}, sync=True)
+        begun = {**fields, "state": "begun", **details}
+        self._append(begun, sync=True)
         try:
+            self._share(begun)
             yield result
         except BaseException as error:
-            with suppress(OSError):
-                self._append({**fields, "state": "failed", "error": type(error).__name__, **result})
+            self._end({**fields, "state": "failed", "error": type(error).__name__, **result})
             raise
-        with suppress(OSError):  # the change was made and must not be reported as failed
-            self._append({**fields, "state": "done", **result})
+        self._end({**fields, "state": "done", **result})
 
     def check(self) -> None:
         """Raise ``OSError`` if lines cannot be appended."""
         os.close(self._open())
 
     def tail(self, n: int) -> list[dict[str, Any]]:
-        """Return the last ``n`` lines, oldest first; lines that are not JSON objects are skipped."""
+        """Return the last ``n`` lines, oldest first; lines that are not JSON objects are skipped.
+
+        If the items are in a database, these are the lines of all machines.
+        """
+        if (table := self._table()) is not None:
+            return table.tail(n)
         try:
             with self.path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -101,6 +115,18 @@ class AuditLog:
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def _end(self, fields: Mapping[str, Any]) -> None:
+        """Log the end of a change, which was made and must not be reported as failed."""
+        with suppress(OSError):
+            self._append(fields)
+        with suppress(OSError, StoreError, ValueError):
+            self._share(fields)
+
+    def _share(self, fields: Mapping[str, Any]) -> None:
+        if (table := self._table()) is not None:
+            moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+            table.append(json.dumps({"time": moment, "machine": gethostname(), **fields}))
 
     def _append(self, fields: Mapping[str, Any], *, sync: bool = False) -> None:
         line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields}) + "\n"

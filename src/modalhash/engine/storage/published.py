@@ -6,9 +6,12 @@ it replaces. Other machines look for a successor when they open the engine and, 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from modalhash.engine.storage.audit import AuditLog
 from modalhash.engine.storage.folder import (
     PARTS,
     POSTGRESQL,
@@ -18,6 +21,9 @@ from modalhash.engine.storage.folder import (
     read_config,
     write_config,
 )
+
+if TYPE_CHECKING:
+    from modalhash.store import AuditTable
 
 
 def publish(folder: Path, place: StoreLocation) -> None:
@@ -68,6 +74,26 @@ def clone_engine(
             raise EngineError(f"the database has {names}; choose one with schema=… (--schema)")
         place = replace(place, schema=found[0])
     _fetch(Path(folder), replace(place, schema=place.successor() or place.schema), overwrite=overwrite)
+
+
+def audit_log(folder: str | Path, *, database: str | None = None) -> AuditLog:
+    """Return the audit log of an engine, which need not exist yet: a file, and the database of its items, if any."""
+    folder = Path(folder)
+    tables: dict[str, AuditTable] = {}
+
+    def table() -> AuditTable | None:
+        place = StoreLocation()
+        with suppress(EngineError):  # the engine is being created
+            place = StoreLocation.of(read_config(folder), database=database)
+        if place.schema is None:
+            return None
+        if place.schema not in tables:
+            from modalhash.store import AuditTable
+
+            tables[place.schema] = AuditTable(place.url, place.schema)
+        return tables[place.schema]
+
+    return AuditLog.of_engine(folder, table)
 
 
 def _fetch(folder: Path, place: StoreLocation, *, overwrite: bool) -> None:

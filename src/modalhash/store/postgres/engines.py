@@ -27,6 +27,9 @@ CREATE_FILES = (
 _CREATE_SHARED = (
     f"CREATE SCHEMA IF NOT EXISTS {SHARED}",
     f"CREATE TABLE IF NOT EXISTS {SHARED}.successor (old text PRIMARY KEY, new text NOT NULL)",
+    f"CREATE TABLE IF NOT EXISTS {SHARED}.audit (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+    "schema text NOT NULL, line json NOT NULL)",
+    f"CREATE INDEX IF NOT EXISTS audit_schema ON {SHARED}.audit (schema, number)",
 )
 
 
@@ -61,7 +64,7 @@ def name_successor(connection: Any, old: str, new: str) -> None:
 
 def create_shared(connection: Any) -> None:
     """Create the schema that all engines of a database share, unless it exists, in the caller's transaction."""
-    if has_table(connection, SHARED, "successor"):
+    if has_table(connection, SHARED, "audit"):
         return
     connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (BEING_MADE, lock_key(SHARED)))
     for statement in _CREATE_SHARED:
@@ -151,6 +154,38 @@ class EngineDatabase:
         connections = Connections(self._url, schema, read_only=False)
         with connections.connect(schema=False) as connection, connections.translated():
             yield connection, connections.name
+
+
+class AuditTable:
+    """The audit log of an engine in its database, which outlives its schema and is the same for all machines."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._connections, self._schema = Connections(url, SHARED, read_only=False), schema
+
+    def append(self, line: str) -> None:
+        def work(connection: Any) -> None:
+            create_shared(connection)
+            connection.execute(f"INSERT INTO {SHARED}.audit (schema, line) VALUES (%s, %s)", [self._schema, line])
+
+        self._connections.change(work)
+
+    def tail(self, n: int) -> list[dict[str, Any]]:
+        """Return the last lines of this engine and of those that it has replaced, oldest first."""
+        sql = (
+            f"SELECT line FROM {SHARED}.audit WHERE schema = %s OR schema IN "
+            f"(SELECT old FROM {SHARED}.successor WHERE new = %s) ORDER BY number DESC LIMIT %s"
+        )
+
+        def work(connection: Any) -> list[dict[str, Any]]:
+            if not has_table(connection, SHARED, "audit"):
+                return []
+            rows = connection.execute(sql, [self._schema, self._schema, n]).fetchall()
+            return [dict(line) for (line,) in reversed(rows)]
+
+        return self._connections.read(work)
+
+    def close(self) -> None:
+        self._connections.close()
 
 
 def drop_schema(url: str, schema: str, *, only_look: bool = False, unfinished: bool = False) -> bool | None:
