@@ -71,7 +71,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "items.item items.urls search.refinement search.reliability settings storage.audit",
+        "items.urls search.refinement search.reliability settings storage.audit",
+        "items.item",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words",
         "items.bulk_inputs search.confidence training.corpus",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -16,7 +17,7 @@ from serve_tools import picture
 
 from little_world import make_world
 from modalhash import Engine
-from modalhash.engine import AuditLog, clone_engine
+from modalhash.engine import AuditLog, backup_engine, clone_engine, restore_engine
 from modalhash.serve import Settings, make_app
 from modalhash.store import PostgresStore, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
@@ -64,7 +65,40 @@ def test_two_services_on_one_database(clients):
 def test_pictures_are_refused_with_the_reason(clients):
     answer = clients[0].post("/items", files={"image": ("a.png", picture())})
     assert answer.status_code == 422
-    assert "save it where all of them can" in answer.json()["error"]
+    assert "set MODALHASH_MEDIA_URL" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_pictures_at_a_url_are_those_of_all_machines(folder, postgres, tmp_path, monkeypatch, where):  # noqa: F811
+    from starlette.testclient import TestClient
+
+    saved = picture()
+    monkeypatch.setenv("MODALHASH_MEDIA_URL", f"file://{tmp_path}/media" if where == "file" else "memory://media")
+    monkeypatch.setenv("MODALHASH_DATABASE_URL", postgres.url)
+    machines = [tmp_path / "one", tmp_path / "two"]
+    with ExitStack() as opened:
+        clients = []
+        for machine in machines:
+            clone_engine("postgresql", machine, schema=schema_of(folder / "engine"))
+            app = make_app(opened.enter_context(Engine.open(machine)), Settings(writable=True, quiet=True))
+            clients.append(opened.enter_context(TestClient(app, base_url="http://127.0.0.1")))
+        one, two = clients
+        assert one.post("/items", files={"image": ("a.png", saved)}, data={"id": "saved"}).status_code == 201
+        assert two.get("/media/saved").content == saved
+        assert two.get("/media/saved?size=32").headers["content-type"] == "image/webp"
+        assert one.get("/media/saved").content == saved
+        backup_engine(machines[1], tmp_path / "b.tar")
+        restore_engine(tmp_path / "b.tar", tmp_path / "file", store="sqlite")
+        assert [path.read_bytes() for path in (tmp_path / "file" / "media").iterdir()] == [saved]
+        assert two.delete("/items/saved").status_code == 200
+        assert one.get("/media/saved").status_code == 404
+        monkeypatch.setattr(
+            "modalhash.engine.items.urls.write_whole", lambda *_: (_ for _ in ()).throw(OSError("gone"))
+        )
+        answer = one.post("/items", files={"image": ("a.png", saved)}, data={"id": "lost"})
+        assert [answer.status_code, two.get("/items/lost").status_code] == [503, 404]
+    if where == "file":
+        assert list((tmp_path / "media").iterdir()) == []
 
 
 def test_a_server_that_is_away(clients, postgres):  # noqa: F811

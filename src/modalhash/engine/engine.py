@@ -112,8 +112,8 @@ class Engine(SearchEngine):
 
     @property
     def saves_media(self) -> bool:
-        """Whether pictures given as bytes can be saved in the folder: only if the items are stored there too."""
-        return self._place.kind == SQLITE
+        """Whether pictures given as bytes can be saved: with the items in the folder, or at a media URL."""
+        return self._place.kind == SQLITE or self._files.media_url is not None
 
     def save_snapshot(self) -> int | None:
         """Write a snapshot of the index, from which the engine opens fast, and return its size in bytes.
@@ -232,7 +232,7 @@ class Engine(SearchEngine):
         self._generation.check()
         self.refresh()
         for record in gone.values():
-            delete_media(self.path, record.uri)
+            delete_media(self.path, record.uri, self._files.media_url)
         return n
 
     def sync(

@@ -114,7 +114,7 @@ def test_pictures_are_not_kept(shared):
         found = engine.add([{"id": "new", "data": ONE_PIXEL_GIF}, {"id": "t", "text": "a red ball"}], keep=True,
                            on_problem=lambda problem: None)  # fmt: skip
         assert [found.added, [problem.code for problem in found.problems]] == [1, ["not_shared"]]
-        assert "save it where all of them can" in found.problems[0].reason
+        assert "set MODALHASH_MEDIA_URL" in found.problems[0].reason
     assert not (shared / "media").exists()
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from modalhash.core.archives import ArchiveMember, find_member
+from modalhash.core.files import write_atomically
 from modalhash.core.typing import Codes
 from modalhash.data import TableFormat
+from modalhash.engine.items import urls
 from modalhash.store import Key, Record, check_storable
 
+MEDIA_URL = "MODALHASH_MEDIA_URL"
+"""Environment variable for where machines that share the items save pictures: a folder or an fsspec URL."""
 HOME = "home"
 """Configuration entry with the folder in which the engine was created."""
 _OWN = "media"
@@ -39,13 +44,16 @@ class ItemFiles:
     """Folder in which the engine was created, if different; relative files that moved are searched there."""
     relative: bool = True
     """Store relative paths. False if machines share the items, whose engine folders may be elsewhere."""
+    media_url: str | None = None
+    """Where machines that share the items save pictures; ``media/`` then has copies of those that were used here."""
 
     @classmethod
     def of(cls, folder: Path, config: Mapping[str, Any], *, relative: bool) -> ItemFiles:
         folder = folder.resolve()
         home = config.get(HOME)
         other = isinstance(home, str) and Path(home) != folder
-        return cls(folder, Path(str(home)) if other else None, relative)
+        url = None if relative else os.environ.get(MEDIA_URL)
+        return cls(folder, Path(str(home)) if other else None, relative, urls.location(url) if url else None)
 
     def uri(self, file: str) -> str:
         """Return the URI to store for a path."""
@@ -85,6 +93,9 @@ class ItemFiles:
         if "://" in uri or ".." in parts[1:]:  # stored URIs lead no further up than the parent
             return None
         here = _join(self.folder, uri)
+        if self.media_url is not None and parts[:1] == (_OWN,) and len(parts) == 2 and not here.exists():
+            with suppress(OSError):  # it does not exist, or cannot be reached now
+                write_atomically(here, urls.read_whole(urls.join(self.media_url, parts[1])))
         if self.home is not None and not os.path.exists(here):
             before = _join(self.home, uri)
             if os.path.exists(before):

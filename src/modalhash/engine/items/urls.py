@@ -188,6 +188,21 @@ def local_copy(where: str) -> Iterator[Path]:
         yield target
 
 
+def read_whole(where: str) -> bytes:
+    """Return the bytes of a file."""
+    with opened(where) as file:
+        return bytes(file.read())
+
+
+def remove(where: str) -> None:
+    """Delete a file; OSError if it does not exist."""
+    if is_remote(where):
+        fs, path = file_system(where)
+        fs.rm_file(path)
+    else:
+        os.unlink(where)
+
+
 def write_whole(where: str, data: bytes) -> None:
     """Write a file atomically."""
     if not is_remote(where):

@@ -35,6 +35,7 @@ from modalhash.core.files import (
     temporary_files,
     write_atomically,
 )
+from modalhash.engine.items import urls
 from modalhash.engine.items.item import ItemFiles
 from modalhash.engine.storage.folder import (
     ENCODERS,
@@ -156,7 +157,11 @@ def restore_engine(
             raise EngineError(f"{file} is not a backup, or is damaged: {error}") from error
         config = read_config(fresh)
         if place.kind != SQLITE:
-            _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
+            files = ItemFiles.of(folder, config, relative=False)
+            _move_items(fresh, config, place, files)
+            if files.media_url is not None:
+                for path in (fresh / MEDIA).glob("*"):
+                    urls.write_whole(urls.join(files.media_url, path.name), path.read_bytes())
         write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
         publish(fresh, place)
 
@@ -213,6 +218,7 @@ def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
         (stage / ITEMS).unlink(missing_ok=True)
         with place.open(folder, read_only=True) as store:
             store.backup(stage / ITEMS)
+            _fetch_media(folder, place, store)
         link_tree(folder / MEDIA, stage / MEDIA)
         with SqliteStore(stage / ITEMS, read_only=True) as copy:
             used = copy.uris(f"{MEDIA}/")
@@ -364,6 +370,7 @@ def verify_engine(
     try:
         with place.open(folder, read_only=not repair) as store:
             found += (Finding("damage", place.name(folder), message) for message in store.damage())
+            _fetch_media(folder, place, store)
             found += _check_media(folder, store, repair)
             found += _check_snapshot(folder, store, repair)
         found += _replaced_schemas(place, repair)
@@ -443,6 +450,14 @@ def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
         (folder / SNAPSHOT).unlink(missing_ok=True)
     message = f"an invalid snapshot of the index ({problem}); opening takes longer until a new one is written"
     return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
+
+
+def _fetch_media(folder: Path, place: StoreLocation, store: Store) -> None:
+    """Copy pictures at the media URL into the folder, unless they are there."""
+    files = ItemFiles.of(folder, read_config(folder), relative=place.kind == SQLITE)
+    if files.media_url is not None:
+        for uri in store.uris(f"{MEDIA}/"):
+            files.find(uri)
 
 
 def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:

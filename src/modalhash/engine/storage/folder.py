@@ -44,6 +44,7 @@ from modalhash.core.files import (
     sweep,
     write_atomically,
 )
+from modalhash.engine.items import urls
 from modalhash.engine.search.confidence import (
     FILE as CONFIDENCE,
     Confidence,
@@ -60,7 +61,7 @@ from modalhash.engine.search.refinement import (
     save_refinement,
 )
 from modalhash.methods.registry import info as method_info
-from modalhash.store import SqliteStore, StoreError
+from modalhash.store import SqliteStore, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -380,19 +381,28 @@ def describe_engine(
     }
 
 
-def save_media(folder: Path, data: bytes) -> str:
-    """Write a picture atomically into the engine's folder; return its path relative to the folder."""
+def save_media(folder: Path, data: bytes, url: str | None = None) -> str:
+    """Write a picture atomically into the engine's folder, and to a URL; return its path relative to the folder."""
     suffix = next((suffix for start, suffix in _MEDIA_SUFFIXES.items() if data.startswith(start)), "")
     uri = f"{MEDIA}/{secrets.token_hex(16)}{suffix}"  # random, because an id may not be a valid file name
     write_atomically(folder / uri, data)
+    if url is not None:
+        try:
+            urls.write_whole(urls.join(url, PurePosixPath(uri).name), data)
+        except OSError as error:
+            (folder / uri).unlink()
+            raise StoreUnavailableError(f"{url} cannot be written ({error}); nothing was changed, try again") from error
     return uri
 
 
-def delete_media(folder: Path, uri: str | None) -> None:
+def delete_media(folder: Path, uri: str | None, url: str | None = None) -> None:
     """Delete a picture that :func:`save_media` wrote; ignore other files."""
     parts = PurePosixPath(uri or "").parts
     if len(parts) == 2 and parts[0] == MEDIA:
         folder.joinpath(*parts).unlink(missing_ok=True)
+        if url is not None:
+            with suppress(OSError):  # what stays there takes space, no more
+                urls.remove(urls.join(url, parts[1]))
 
 
 def is_saved_media(name: str) -> bool:

@@ -31,7 +31,7 @@ from modalhash.engine.items.sources import count_items, open_source, read_batche
 from modalhash.engine.search.refinement import model_features
 from modalhash.engine.storage.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.storage.folder import FEATURES, MEDIA, EngineReplacedError, delete_media, save_media
-from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
+from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError, StoreReplacedError
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -132,9 +132,10 @@ TEXT_BATCH_SIZE = 32
 
 NOT_SHARED = (
     "the items of this engine are in a database that machines share, and others could not read the picture; "
-    "save it where all of them can, and add it by its path"
+    "set MODALHASH_MEDIA_URL to a shared folder or a URL such as s3://bucket/media, or save it where all of them can "
+    "read it, and add it by its path"
 )
-"""Why an engine in a shared database does not save pictures."""
+"""Why an engine in a shared database does not save pictures unless it has a media URL."""
 
 
 @dataclass(frozen=True)
@@ -295,14 +296,16 @@ class Ingester:
         before = {record.uri for record in self._stored(coded.items)}
         items: list[Item] = []
         used: set[str | None] = set()
+        url = self.files.media_url
         try:
             items += (
-                item if item.data is None else replace(item, uri=save_media(folder, item.data)) for item in coded.items
+                item if item.data is None else replace(item, uri=save_media(folder, item.data, url))
+                for item in coded.items
             )
             done = self._store(replace(coded, items=items))
             used = {record.uri for record in self._stored(items)}
             return done
-        except (EngineReplacedError, StoreBusyError, StoreFullError):
+        except (EngineReplacedError, StoreBusyError, StoreFullError, StoreReplacedError):
             used = before  # not stored, or only in the replaced engine
             raise
         except StoreError:  # after a disk error, some may be stored
@@ -313,7 +316,7 @@ class Ingester:
             raise
         finally:
             for uri in {*before, *(item.uri for item in items)} - used:  # replaced or not stored
-                delete_media(folder, uri)
+                delete_media(folder, uri, url)
 
     def _store(self, coded: CodedItems) -> tuple[int, int]:
         """Store the items that another process has not added meanwhile."""
