@@ -22,9 +22,20 @@ import pytest
 
 PYTHON = Path(os.environ.get("MILVUS_PYTHON", Path(__file__).parents[1] / ".cache" / "milvus" / "bin" / "python"))
 START = """
-import os, sys
+import os, socket, sys
 from pathlib import Path
-from milvus import MilvusServer, _initialize_data_files
+from milvus import MilvusServer, MilvusServerConfig, _initialize_data_files
+
+def try_bind_port(self, port):
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its own port, after it was killed
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        return None
+    return sock
+
+MilvusServerConfig.try_bind_port = try_bind_port
 server = MilvusServer(data_dir=sys.argv[1], proxy_port=int(sys.argv[2]))
 server.config.resolve()
 folder = Path(server.config.base_data_dir)

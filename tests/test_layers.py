@@ -29,7 +29,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "store": {"core"},
     "engine": {"core", "data", "encoders", "evaluation", "index", "methods", "store"},
     "experiments": {"core", "data", "evaluation", "methods"},
-    "serve": {"core", "data", "engine", "store"},
+    "serve": {"core", "data", "engine", "index", "store"},
 }
 TOPMOST = "cli"  # knows every room, and no room knows it
 ENGINE_FLOORS = ["items", "search", "storage", "training"]  # sub-packages of engine, from the ground up
@@ -79,7 +79,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "search.hits storage.folder training.expected_quality",
         "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest storage.published "
         "training.learn",
-        "storage.backup storage.folder_sync storage.relabel",
+        "storage.backup storage.folder_sync storage.milvus_follower storage.relabel",
         "storage.opening training.check training.train",
         "searching",
         "engine",

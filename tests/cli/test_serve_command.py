@@ -146,7 +146,7 @@ def test_limits_and_their_defaults_are_those_of_the_service(engine, monkeypatch)
     assert seen[1].trusted_proxies == ("10.0.0.0/8",)
 
 
-@pytest.mark.parametrize(("options", "expected"), [((), False), (("--clusters",), True)])
+@pytest.mark.parametrize(("options", "expected"), [((), False), (("--index", "clusters"), True)])
 def test_clusters_are_made_where_they_are_asked_for(engine, monkeypatch, options, expected):
     from modalhash.cli import serve
 

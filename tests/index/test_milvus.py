@@ -169,6 +169,19 @@ def test_a_collection_that_was_dropped_or_is_of_another_engine(make, server, rng
         pair.index.search(draw_codes(rng, 1, 32), k=3)
 
 
+def test_items_are_found_before_there_is_a_collection(rng):
+    """Everything is in memory, so Milvus is not asked."""
+    index, plain = MilvusIndex(MilvusCollection(Milvus("http://127.0.0.1:1"), "test", 16)), HammingIndex(16)
+    codes, queries = draw_codes(rng, 50, 16), draw_codes(rng, 2, 16)
+    for each in (index, plain):
+        each.add(np.arange(1, 51), codes)
+    same(index.search(queries, k=5), plain.search(queries, k=5))
+    same(index.search(queries, radius=5), plain.search(queries, radius=5))
+    assert index.distances(queries[0], [3, 99]).tolist() == plain.distances(queries[0], [3, 99]).tolist()
+    assert index.remove([3, 4]) == 2
+    assert index.groups == {0: 48}
+
+
 def test_no_server():
     collection = MilvusCollection(Milvus("http://127.0.0.1:1"), "test", 32)
     with pytest.raises(IndexUnavailableError, match=r"Milvus at http://127\.0\.0\.1:1 does not answer"):

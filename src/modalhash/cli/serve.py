@@ -42,6 +42,14 @@ class RoleName(StrEnum):
     admin = "admin"
 
 
+class IndexName(StrEnum):
+    """Where codes are searched."""
+
+    exact = "exact"
+    clusters = "clusters"
+    milvus = "milvus"
+
+
 @tokens.command()
 def add(
     file: TokenFile,
@@ -121,14 +129,14 @@ def serve(
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Number of processes, to use several cores for searches.")
     ] = 1,
-    clusters: Annotated[
-        bool,
+    index: Annotated[
+        IndexName,
         typer.Option(
-            "--clusters",
-            help="Speed up exact search in millions of items whose codes form clusters. Takes 0.5 s per million items "
-            "to start, and 12 bytes per item and worker, twice that while rebuilding after many changes.",
+            help="exact: compare all codes, in memory; clusters: faster for millions of items whose codes form "
+            "clusters, but takes 0.5 s per million items to start, and 12 bytes per item and worker, twice that while "
+            "rebuilding after many changes; milvus: search on the Milvus server of the variable MODALHASH_MILVUS_URI.",
         ),
-    ] = False,
+    ] = IndexName.exact,
     opening: OpeningOptions,
 ) -> None:
     """Serve an engine over HTTP, with a search page.
@@ -170,7 +178,7 @@ def serve(
     if settings.writable and opening.read_only:
         raise ValueError("--writable and --read-only exclude each other; use one of them")
     check_exposure(settings, without_token=without_token)
-    opener = partial(open_engine, engine, **vars(opening), backend="clusters" if clusters else "exact")
+    opener = partial(open_engine, engine, **vars(opening), backend=index.value)
     if workers > 1:
         if not hasattr(signal, "SIGHUP"):
             raise ValueError("--workers is not available on Windows")

@@ -123,7 +123,7 @@ class Engine(SearchEngine):
 
         A snapshot is a copy that may be deleted at any time. What is missing in it is read from the store.
         """
-        if self.read_only or self.replaced:
+        if self.read_only or self.replaced or self._follower is not None:
             return None
         self._snapshots.finish()
         self.refresh()
@@ -171,7 +171,7 @@ class Engine(SearchEngine):
         try:
             added, replaced = ingester.add(source, callback)
         finally:
-            self.refresh()
+            self._refresh_if_available()
         problems.warn()
         notes += filter(None, [names.describe_joined()])
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
@@ -230,7 +230,7 @@ class Engine(SearchEngine):
         gone = self.store.records(list(known.values()))
         n = self.store.remove(known, missing="ignore")
         self._generation.check()
-        self.refresh()
+        self._refresh_if_available()
         for record in gone.values():
             delete_media(self.path, record.uri, self._files.media_url)
         return n
@@ -314,7 +314,7 @@ class Engine(SearchEngine):
         try:
             done = relabeller.relabel(source, fields=fields, callback=callback)
         finally:
-            self.refresh()
+            self._refresh_if_available()
         problems.warn()
         return replace(done, problems=tuple(problems.problems))
 

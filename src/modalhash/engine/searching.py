@@ -29,7 +29,7 @@ from modalhash.engine.search.near_duplicates import (
     SameHits,
     find_unique,
 )
-from modalhash.engine.search.ordering import Ranker
+from modalhash.engine.search.ordering import Ranker, vector_width
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
@@ -42,6 +42,7 @@ from modalhash.engine.search.query import (
     the_only_argument,
     unknown_warning,
 )
+from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS
 from modalhash.engine.settings import (
     OptionValues,
     SearchOptions,
@@ -57,11 +58,13 @@ from modalhash.engine.storage.folder import (
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.opening import describe, open_folder
 from modalhash.engine.storage.published import follow
-from modalhash.index import Frozen, HammingIndex, Index
+from modalhash.index import CollectionGoneError, Frozen, HammingIndex, Index, IndexUnavailableError, VectorTable
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import Filter, Record, Revision, Store
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
+    from modalhash.engine.storage.milvus_follower import MilvusFollower
+    from modalhash.index import MilvusIndex, Reached
     from modalhash.methods.base import CrossModalHasher
 
 NUMPY_ITEMS = 1_000_000
@@ -125,7 +128,7 @@ class SearchEngine:
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         self._options: dict[str, Any] = {
-            "backend": check_choice(backend, "backend", ("exact", "clusters")),
+            "backend": check_choice(backend, "backend", ("exact", "clusters", "milvus")),
             "n_threads": n_threads,
             "trust": trust,
             "read_only": read_only,
@@ -146,6 +149,9 @@ class SearchEngine:
         self._groups: dict[str, int] = {}
         """Group of the index of each modality."""
         self._compiled = self.store.revision().items > NUMPY_ITEMS if compiled is None else compiled
+        self._follower: MilvusFollower | None = None
+        self._in_milvus: tuple[Reached, ...] | None = None
+        self.index: HammingIndex | MilvusIndex
         self.index, self._ranker = self._make_index()
         self._snapshots = SnapshotKeeper(self.path, self.store, read_only=read_only)
         self.words: PhotoWords | None = None
@@ -164,9 +170,12 @@ class SearchEngine:
                 raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
             if not read_only:
                 remove_leftovers(self.path, self.store, self._place)
-            self._revision = self._snapshots.load(self.index, self._ranker)
-            self.refresh()
-            if backend == "clusters":
+            if backend == "milvus":
+                self._follower = self._follow_in_milvus()
+            else:
+                self._revision = self._snapshots.load(self.index, self._ranker)
+            self._refresh_if_available()
+            if isinstance(self.index, HammingIndex) and backend == "clusters":
                 self.index.build_clusters()
         except BaseException:
             self.store.close()
@@ -190,7 +199,8 @@ class SearchEngine:
         ----------
         path : its folder
         backend : ``"exact"``, or ``"clusters"``, which is also exact and faster for millions of items, but opens in
-            half a second per million items and takes 12 bytes per item, twice that while clusters are rebuilt
+            half a second per million items and takes 12 bytes per item, twice that while clusters are rebuilt; or
+            ``"milvus"``, which searches on a Milvus server and needs items in PostgreSQL
         n_threads : the number of threads of one large search
         trust : import encoders of other packages that the engine names, which runs their code
         read_only : never write into the folder; changes raise. Otherwise, files that killed processes left are removed
@@ -254,6 +264,8 @@ class SearchEngine:
 
     def close(self) -> None:
         """Close the store and free the index; write a snapshot first if one is due (:meth:`save_snapshot`)."""
+        if self._follower is not None:
+            self._follower.close()
         self._snapshots.finish()
         if self._is_snapshot_due(now=True):
             self._snapshots.save(*self._freeze())
@@ -309,6 +321,7 @@ class SearchEngine:
     def refresh(self) -> None:
         """Update the index with the changes of all processes. Searches do so themselves."""
         with self._lock:
+            self._take_from_milvus()
             before = self._revision
             self._revision = refresh(self.index, self.store, before)
             if not self.index.groups.keys() <= set(self._groups.values()):  # never change, but may be new
@@ -478,8 +491,9 @@ class SearchEngine:
         vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
         query = Query(code)
         plain = [SearchOptions(), *(SearchOptions(want=(name,)) for name in self.modalities)]
-        self.answer([query] * (len(plain) + 1), [*plain, SearchOptions(radius=0, limit=1)])
-        self.answer([Query(code, name, vector=vector) for name, vector in vectors.items()])
+        with contextlib.suppress(IndexUnavailableError):  # Milvus may come later
+            self.answer([query] * (len(plain) + 1), [*plain, SearchOptions(radius=0, limit=1)])
+            self.answer([Query(code, name, vector=vector) for name, vector in vectors.items()])
         for name, reads in self.reads.items():
             with contextlib.suppress(ValueError):  # an encoder of another package may refuse these
                 if reads == "text":
@@ -579,17 +593,54 @@ class SearchEngine:
 
     def _find(self, asked: Sequence[Asked]) -> list[list[Hit]]:
         self.refresh()
-        return HitFinder(self.index, self.store, self._groups, self._ranker, self._scorer).find(asked)
+        try:
+            return self._finder().find(asked)
+        except CollectionGoneError:  # what its successor in Milvus does not have yet is in memory then
+            assert self._follower is not None
+            self._follower.forget()
+            self.refresh()
+            return self._finder().find(asked)
+
+    def _finder(self) -> HitFinder:
+        with self._lock:
+            return HitFinder(self.index, self.store, self._groups, self._ranker, self._scorer)
 
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
         how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
         folder = None if self.read_only else self.path
-        ranker = Ranker(self.refinement, self.config["class_names"], folder=folder, **how)
+        vectors = VectorTable(vector_width(self.refinement), folder=folder, compiled=self._compiled)
+        sketches = HammingIndex(EMBEDDING_DIMENSIONS, **how)
+        ranker = Ranker(self.refinement, self.config["class_names"], vectors=vectors, sketches=sketches)
         return HammingIndex(self.n_bits, **how), ranker
+
+    def _follow_in_milvus(self) -> MilvusFollower:
+        from modalhash.engine.storage.milvus_follower import follow_in_milvus
+
+        facts = {"engine": str(self.generation), "model": self.model_digest}
+        return follow_in_milvus(self.store, self._place, self.refinement, facts, read_only=self.read_only)
+
+    def _take_from_milvus(self) -> None:
+        """Search what Milvus has by now, and the rest in memory; callers hold the lock."""
+        if self._follower is None or (states := self._follower.newer(self._in_milvus)) is None:
+            return
+        how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
+        parts = self._follower.indexes(states, vector_width(self.refinement), **how)
+        ranker = Ranker(self.refinement, self.config["class_names"], vectors=parts.vectors, sketches=parts.sketches)
+        ranker.resume(parts.since_of_vectors)
+        revision = refresh(parts.codes, self.store, parts.since)
+        ranker.refresh(self.store, revision)
+        self.index, self._ranker, self._revision, self._in_milvus = parts.codes, ranker, revision, states
+
+    def _refresh_if_available(self) -> None:
+        """Update the index after a change, which has happened even if the index is unavailable."""
+        if self._follower is not None:
+            self._follower.wake()
+        with contextlib.suppress(IndexUnavailableError):
+            self.refresh()
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
         revision = self._revision
-        if revision is None or self._ranker.revision != revision:
+        if self._follower is not None or revision is None or self._ranker.revision != revision:
             return False  # closed, or the store failed before all vectors were read
         return self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
 

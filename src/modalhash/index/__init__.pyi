@@ -2,9 +2,11 @@ from .hamming import HammingIndex as HammingIndex
 from .interface import Index as Index, IndexUnavailableError as IndexUnavailableError
 from .milvus import MilvusIndex as MilvusIndex
 from .milvus_collection import (
+    MOST_HITS as MOST_HITS,
     CollectionGoneError as CollectionGoneError,
     Milvus as Milvus,
     MilvusCollection as MilvusCollection,
+    Reached as Reached,
 )
 from .scan import Hits as Hits, merge_sources as merge_sources
 from .snapshot import (

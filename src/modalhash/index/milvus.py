@@ -254,6 +254,8 @@ class MilvusIndex:
         """
         if view.among is not None and len(view.among) <= MOST_HITS:
             return [_up_to(one, most) for one, most in zip(self._of_ids(view, queries), radius.tolist(), strict=True)]
+        if not view.state.items:
+            return [_NONE] * len(queries)
         limit = MOST_HITS if need is None else min(MOST_HITS, max(FEWEST_HITS, 2 * int(need.max())))
         pieces: list[list[Found]] = [[] for _ in queries]
         counts, pending = np.zeros(len(queries), np.int64), np.arange(len(queries))

@@ -19,7 +19,7 @@ import numpy as np
 
 from modalhash.core.codes import n_bytes
 from modalhash.core.imports import require
-from modalhash.core.typing import Array, Codes
+from modalhash.core.typing import Array
 from modalhash.index.interface import IndexUnavailableError
 
 URI, TOKEN, DATABASE = "MODALHASH_MILVUS_URI", "MODALHASH_MILVUS_TOKEN", "MODALHASH_MILVUS_DATABASE"
@@ -118,13 +118,13 @@ class Reached(NamedTuple):
 
 @dataclass
 class MilvusCollection:
-    """The codes of one engine in Milvus.
+    """The codes of one engine in Milvus, or with the metric "IP" its int8 vectors.
 
     Parameters
     ----------
     server : the connection
     prefix : start of the collection's name, which no other engine has
-    n_bits : length of the codes
+    n_bits : length of the codes, or number of values of the vectors
     facts : properties that say whose codes these are; a collection with others is refused
     """
 
@@ -132,10 +132,11 @@ class MilvusCollection:
     prefix: str
     n_bits: int
     facts: Mapping[str, str] = field(default_factory=dict)
+    metric: str = "HAMMING"
 
     @property
-    def dimension(self) -> int:
-        return 8 * n_bytes(self.n_bits)
+    def binary(self) -> bool:
+        return self.metric == "HAMMING"
 
     def names(self) -> list[str]:
         return sorted(name for name in self.server.call("list_collections") if name.startswith(f"{self.prefix}_"))
@@ -168,10 +169,13 @@ class MilvusCollection:
         client = self.server._connected()
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", types.INT64, is_primary=True)
-        schema.add_field("code", types.BINARY_VECTOR, dim=self.dimension)
+        if self.binary:
+            schema.add_field("code", types.BINARY_VECTOR, dim=8 * n_bytes(self.n_bits))
+        else:
+            schema.add_field("code", types.FLOAT_VECTOR, dim=self.n_bits)
         schema.add_field("group", types.INT64, is_partition_key=True)
         index = client.prepare_index_params()
-        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")
+        index.add_index("code", index_type="BIN_FLAT" if self.binary else "FLAT", metric_type=self.metric)
         properties = {f"modalhash.{key}": value for key, value in self._facts().items()}
         self.server.call(
             "create_collection",
@@ -197,7 +201,7 @@ class MilvusCollection:
     def drop(self, name: str) -> None:
         self.server.call("drop_collection", name)
 
-    def write(self, name: str, ids: Array, codes: Codes, groups: Array) -> None:
+    def write(self, name: str, ids: Array, codes: Array, groups: Array) -> None:
         """Add items with new ids ≥ 0; after an error, :meth:`clean` before they are written again.
 
         It has no time limit, because pymilvus would repeat an insertion whose answer was lost, so that items are there
@@ -205,8 +209,8 @@ class MilvusCollection:
         ``upsert`` cannot be used: Milvus 2.3 writes its rows to other partitions than those that a filter reads.
         """
         rows = [
-            {"id": number, "code": code.tobytes(), "group": group}
-            for number, code, group in zip(ids.tolist(), codes, groups.tolist(), strict=True)
+            {"id": number, "code": code, "group": group}
+            for number, code, group in zip(ids.tolist(), self._sent(codes), groups.tolist(), strict=True)
         ]
         if rows:
             self.server.call("insert", name, rows, seconds=None, retry_times=0)
@@ -236,16 +240,25 @@ class MilvusCollection:
                 found[int(row["id"])] = int(row["group"])
         return found
 
-    def nearest(self, state: Reached, queries: Codes, limit: int, where: str = "") -> list[tuple[Array, Array]]:
-        """Return ids and distances of the nearest items of each query, ties in any order."""
+    def codes(self, name: str, ids: Array) -> dict[int, tuple[bytes, int]]:
+        """Return code (or vector) and group of those ids that a collection has, after all writes."""
+        found = {}
+        for part in parts(ids):
+            for row in self._query(name, among(part), ["code", "group"]):
+                code = row["code"][0] if self.binary else np.array(row["code"]).astype(np.int8).tobytes()
+                found[int(row["id"])] = code, int(row["group"])
+        return found
+
+    def nearest(self, state: Reached, queries: Array, limit: int, where: str = "") -> list[tuple[Array, Array]]:
+        """Return ids and distances (or inner products) of the nearest items of each query, ties in any order."""
         answers = self.server.call(
             "search",
             state.name,
-            [query.tobytes() for query in queries],
+            self._sent(queries),
             anns_field="code",
             limit=limit,
             filter=where,
-            search_params={"metric_type": "HAMMING"},
+            search_params={"metric_type": self.metric},
             **_consistency(state),
         )
         return [
@@ -257,6 +270,9 @@ class MilvusCollection:
     ) -> list[dict[str, Any]]:
         how = {"consistency_level": "Strong"} if state is None else _consistency(state)
         return list(self.server.call("query", name, filter=where, output_fields=fields, **how, **more))
+
+    def _sent(self, codes: Array) -> list[Any]:
+        return [code.tobytes() for code in codes] if self.binary else list(codes.astype(np.float32))
 
     def _facts(self) -> dict[str, str]:
         return {**self.facts, "bits": str(self.n_bits)}

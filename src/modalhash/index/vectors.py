@@ -117,11 +117,19 @@ class VectorTable:
                 kept = np.flatnonzero(view.groups[: view.n] >= 0)
                 self._view, self._n_removed = self._copied(view, kept, len(kept))._replace(n=len(kept)), 0
 
-    def numbers(self, groups: Sequence[int] | None = None) -> Array:
-        """Return the ids of all rows, or of those in some groups, ascending."""
+    def nearest(self, query: Array, start: int, stop: int, groups: Sequence[int] | None, k: int) -> tuple[Array, Array]:
+        """Return ids and inner products of the k rows, of some groups or of all, with the largest products.
+
+        The product is that of values ``start`` to ``stop``; ids ascend.
+        """
         view = self._view
         own = view.groups[: view.n]
-        return np.asarray(view.ids[: view.n][own >= 0 if groups is None else np.isin(own, groups)])
+        ids = np.asarray(view.ids[: view.n][own >= 0 if groups is None else np.isin(own, groups)])
+        products = self.find(ids).dots(query, start, stop)
+        if len(ids) > k:
+            rows = np.sort(np.argpartition(-products, k)[:k])
+            ids, products = ids[rows], products[rows]
+        return ids, products
 
     def find(self, ids: Array) -> FoundRows:
         """Return the rows of some ids, for products with a query."""

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from modalhash.index import IndexUnavailableError
 from modalhash.store import (
     StoreBusyError,
     StoreFullError,
@@ -106,6 +107,8 @@ def response_to(error: Exception) -> Response | None:
         return HTTPError(503, MISSING, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreUncertainError):
         return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
+    if isinstance(error, IndexUnavailableError):
+        return HTTPError(503, f"{error}; try again in a moment", {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreUnavailableError):
         return HTTPError(503, UNAVAILABLE, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:

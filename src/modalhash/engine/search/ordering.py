@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from modalhash.core.codes import pack_signs
 from modalhash.core.typing import Array, Codes
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, STEP, Refinement
-from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
+from modalhash.index import FoundRows, HammingIndex, Index, merge_sources
 from modalhash.store import PICTURE_TEXT, Revision, Store
 
 if TYPE_CHECKING:
     from modalhash.engine.search.hits import Hit
+    from modalhash.index import MilvusIndex
 
 CODE_WEIGHT = 0.1
 """Weight of the agreement of codes, from −1 (no bit) to 1 (all), relative to the product of posteriors."""
@@ -69,6 +69,25 @@ class Ranked(NamedTuple):
     """Whether the sketch or the meaning found the item."""
 
 
+class Vectors(Protocol):
+    """Refinement vectors by row id, in memory (:class:`~modalhash.index.VectorTable`) or read from the store."""
+
+    width: int
+
+    @property
+    def last_id(self) -> int: ...
+
+    def add(self, ids: Any, vectors: Array, *, group: Any = 0) -> None: ...
+
+    def remove(self, ids: Any) -> None: ...
+
+    def nearest(
+        self, query: Array, start: int, stop: int, groups: Sequence[int] | None, k: int
+    ) -> tuple[Array, Array]: ...
+
+    def find(self, ids: Array) -> FoundRows: ...
+
+
 class Ranker:
     """The refinement vectors and sketches of all items of an engine, and the order they give."""
 
@@ -77,14 +96,12 @@ class Ranker:
         refinement: Refinement,
         class_names: Sequence[str],
         *,
-        folder: Path | None,
-        n_threads: int | None = None,
-        compiled: bool = True,
+        vectors: Vectors,
+        sketches: HammingIndex | MilvusIndex,
     ) -> None:
         self.refinement = refinement
         self._class_names = class_names
-        self.vectors = VectorTable(vector_width(refinement), folder=folder, compiled=compiled)
-        self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads, compiled=compiled)
+        self.vectors, self.sketches = vectors, sketches
         self._revision: Revision | None = None
         self._last_added = 0
 
@@ -110,18 +127,18 @@ class Ranker:
             present &= numbers > self._last_added
             numbers, groups, vectors = numbers[present], groups[present], vectors[present, : self.vectors.width]
             self.vectors.add(numbers, vectors, group=groups)
-            embedded = self._embedding(vectors).any(axis=1)  # an item without features is near nothing
-            self.sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
+            numbers_of, groups_of, sketches = sketches_of(self.refinement, numbers, groups, vectors)
+            self.sketches.add(numbers_of, sketches, group=groups_of)
             self._last_added = max(self._last_added, *numbers[-1:].tolist(), 0)
         self._revision = until
 
     def similar(self, vector: Array, group: int, k: int) -> Array:
         """Return the row ids of a group's items whose features are nearest to the query's, with ties."""
-        if not self._embedding(vector).any():
+        if not embedding(self.refinement, vector).any():
             return np.empty(0, np.int64)
         k = max(k, SKETCH_SHORTLIST)
         hits = self.sketches.shortlist(
-            self._sketch(vector[None]), k, max_hits=max(k, MAX_SKETCH_SHORTLIST), group=group
+            pack_signs(embedding(self.refinement, vector[None])), k, max_hits=max(k, MAX_SKETCH_SHORTLIST), group=group
         )
         return hits[0][0]
 
@@ -130,11 +147,7 @@ class Ranker:
         part = self.refinement.meaning_values
         if part.start == part.stop or not vector[part].any():
             return np.empty(0, np.int64)
-        numbers = self.vectors.numbers(groups)
-        if len(numbers) <= k:
-            return numbers
-        products = self.vectors.find(numbers).dots(vector, part.start, part.stop)
-        return np.sort(numbers[np.argpartition(-products, k)[:k]])
+        return self.vectors.nearest(vector, part.start, part.stop, groups, k)[0]
 
     def rank(
         self,
@@ -211,12 +224,18 @@ class Ranker:
             shared[position] = (*shared[position], self._class_names[label])[:SHARED_LABELS]
         return shared
 
-    def _embedding(self, vectors: Array) -> Array:
-        n = self.refinement.n_posterior
-        return vectors[..., n : n + EMBEDDING_DIMENSIONS]
 
-    def _sketch(self, vectors: Array) -> Codes:
-        return pack_signs(self._embedding(vectors))
+def embedding(refinement: Refinement, vectors: Array) -> Array:
+    """Return the part of vectors that is compared within a modality."""
+    n = refinement.n_posterior
+    return vectors[..., n : n + EMBEDDING_DIMENSIONS]
+
+
+def sketches_of(refinement: Refinement, numbers: Array, groups: Array, vectors: Array) -> tuple[Array, Array, Codes]:
+    """Return row ids, groups and sketches of the items that have features; the others are near nothing."""
+    embedded = embedding(refinement, vectors)
+    has = embedded.any(axis=1)
+    return numbers[has], groups[has], pack_signs(embedded[has])
 
 
 def _order_scored(scores: Array) -> Array:

@@ -28,8 +28,10 @@ from modalhash.engine.storage.folder import SNAPSHOT as FILE
 from modalhash.index import (
     Frozen,
     HammingIndex,
+    Index,
     Snapshot,
     SnapshotError,
+    VectorTable,
     freeze,
     read_snapshot_facts,
     write_snapshot,
@@ -79,7 +81,7 @@ class SnapshotKeeper:
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def load(self, index: HammingIndex, ranker: Ranker) -> Revision | None:
+    def load(self, index: Index, ranker: Ranker) -> Revision | None:
         """Fill an empty index and ranker from the snapshot and return its revision; None without a valid one."""
         if not self.path.exists():
             return None
@@ -88,7 +90,7 @@ class SnapshotKeeper:
             revision = _reached(snapshot.facts, self._store)
             if revision is None:
                 return None
-            snapshot.thaw({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+            snapshot.thaw(*_in_memory(index, ranker))
         except SnapshotError as error:
             warnings.warn(
                 f"{error}. All items are read from the store instead, which takes longer; a new snapshot will be "
@@ -122,7 +124,7 @@ class SnapshotKeeper:
         except (SnapshotError, LookupError, TypeError, ValueError):
             return None
 
-    def is_due(self, revision: Revision, index: HammingIndex, *, now: bool = False) -> bool:
+    def is_due(self, revision: Revision, index: Index, *, now: bool = False) -> bool:
         """Return whether a snapshot should be written; ``now`` ignores the pause."""
         if self._read_only:
             return False
@@ -200,8 +202,17 @@ class SnapshotKeeper:
         return True
 
 
-def freeze_engine(index: HammingIndex, ranker: Ranker) -> Frozen:
-    return freeze({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+def freeze_engine(index: Index, ranker: Ranker) -> Frozen:
+    return freeze(*_in_memory(index, ranker))
+
+
+def _in_memory(index: Index, ranker: Ranker) -> tuple[dict[str, HammingIndex], dict[str, VectorTable]]:
+    """Return the codes and vectors by name; those in Milvus have no snapshot."""
+    sketches, vectors = ranker.sketches, ranker.vectors
+    assert isinstance(index, HammingIndex)
+    assert isinstance(sketches, HammingIndex)
+    assert isinstance(vectors, VectorTable)
+    return {"codes": index, "sketches": sketches}, {"vectors": vectors}
 
 
 def _changes(since: Revision, until: Revision) -> int:

@@ -30,6 +30,8 @@ IN_USE = 0x6D6F6468
 """Class of the shared advisory lock that every connection holds on its schema."""
 BEING_MADE = IN_USE + 1
 """Class of the advisory lock held while a schema is created."""
+FOLLOWER = IN_USE + 2
+"""Class of the advisory lock of the process that copies codes to another index."""
 REPLACED = "replaced_by_another_engine"
 """Name of the constraint by which a replaced schema refuses every change."""
 CONNECTION_DEFAULTS = {

@@ -25,7 +25,7 @@ from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.store.conditions import PostgresDialect
 from modalhash.store.filters import SEARCHED_FIELDS, Filter
-from modalhash.store.postgres.connection import BEING_MADE, Connections, lock_key
+from modalhash.store.postgres.connection import BEING_MADE, FOLLOWER, Connections, lock_key
 from modalhash.store.postgres.engines import find_successor, has_schema, name_successor, refuse_changes
 from modalhash.store.postgres.schema import (
     COLUMNS,
@@ -267,6 +267,32 @@ class PostgresStore(SharedStore):
     ) -> Iterator[tuple[Array, Array, Codes]]:
         for rows in self._pages("code", [("code", n_bytes(self.n_bits))], modality, since, until):
             yield integers(rows["number"]), integers(rows["modality"]), np.ascontiguousarray(rows["code"])
+
+    def vectors(self, row_ids: Array) -> tuple[Array, Array, Array]:
+        """Return row ids, ascending, modality numbers and refinement vectors of those items that have a vector."""
+        sql = f"SELECT number, modality, {PADDED_REFINEMENT} FROM item WHERE number = ANY(%s) ORDER BY number"
+        columns = [("number", 8), ("modality", 4), ("refinement", MAX_REFINEMENT), ("present", 1)]
+        rows = self._copy_out(sql, [np.asarray(row_ids, dtype=np.int64).tolist()], columns)
+        rows = rows[rows["present"][:, 0] != 0]
+        vectors = np.ascontiguousarray(rows["refinement"]).view(np.int8)
+        return integers(rows["number"]), integers(rows["modality"]), vectors
+
+    @contextmanager
+    def follower_lock(self) -> Iterator[Callable[[], None] | None]:
+        """Hold the lock of the only process that copies codes elsewhere; None if another process has it.
+
+        The function that is returned raises StoreUnavailableError if the lock was lost with its connection.
+        """
+        with self._connections.connect() as connection:
+
+            def check() -> None:
+                with self._connections.translated():
+                    connection.execute("SELECT 1")
+
+            with self._connections.translated():
+                sql = "SELECT pg_try_advisory_lock(%s, %s)"
+                ((alone,),) = connection.execute(sql, (FOLLOWER, self._connections.key)).fetchall()
+            yield check if alone else None
 
     def refinements(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
