@@ -113,7 +113,6 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "base",
         "_deep alech amsh batch chance cmfh cre dch fcmh fddh fmh fsh itq label_oracle rlh scm scratch seph srlch",
         "aadah cca_itq dcmh edmh gsph rucmh sapmh smfh tech ucch ucmh wash",
-        "prdh sdmch",
     ],
     "serve": [
         "client errors monitoring",
@@ -194,9 +193,10 @@ def test_a_room_knows_what_its_row_says(room):
 
 @pytest.mark.parametrize("room", FLOORS)
 def test_modules_know_only_lower_floors(room):
-    floor = {module: level for level, names in enumerate(FLOORS[room]) for module in names.split()}
+    rows = {module: level for level, names in enumerate(FLOORS[room]) for module in names.split()}
     modules = {**MODULES, **{name: path for name, path in PACKAGES.items() if defines_names(path)}}
     own = {name.removeprefix(f"{room}."): path for name, path in modules.items() if name.startswith(f"{room}.")}
+    floor = dict.fromkeys(own, len(FLOORS[room])) | rows  # those without a row are above all others
     assert floor.keys() == own.keys()
     for module, path in own.items():
         for known in imports(path, for_types=False):

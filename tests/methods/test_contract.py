@@ -255,6 +255,10 @@ def test_features_of_which_nothing_can_be_learned_are_refused(method):
         assert not [name for name in vars(model) if name.endswith("_")]
 
 
+LARGE_RIDGE = ("lemon", "smfh", "label-oracle", OUTSIDE)
+"""Methods whose ridge is larger than features of 1e-10."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("scale", [1e14, 1e-10])
@@ -262,7 +266,7 @@ def test_codes_tell_items_apart_at_any_magnitude_that_is_taken(method, scale):
     data = block_data(method)
     model = make(method)
     X = {name: values * scale for name, values in data.X.items()}
-    if scale == 1e-10 and method.name in ("smfh", "label-oracle", OUTSIDE):  # whose ridge is larger than such features
+    if scale == 1e-10 and method.name in LARGE_RIDGE:
         with pytest.raises(ValueError, match=r"same code; .* Scale them"):
             model.fit(X, data.Y, **data.fit)
         return

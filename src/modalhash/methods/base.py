@@ -505,7 +505,7 @@ class PairedHasher(CrossModalHasher):
         if len(pairs) <= data.n_bits:
             raise ValueError(f"{type(self).__name__}: {len(pairs)} pairs for {data.n_bits} bits; more pairs are needed")
         rows = dict(zip(data.X, pairs.T, strict=True))
-        L = self._shared_labels(data, rows)
+        L = shared_labels(data.Y, rows, type(self).__name__) if data.Y else np.zeros((len(pairs), 0), dtype=bool)
         B, learned = self._fit_pairs({name: X[rows[name]] for name, X in data.X.items()}, L, data.n_bits, report)
         model = clone(self)
         vars(model).update(learned, n_features_in_={name: X.shape[1] for name, X in data.X.items()})
@@ -519,14 +519,14 @@ class PairedHasher(CrossModalHasher):
                 codes[name][alone] = pack_signs(model._project_blocks(name, X[alone]))
         return learned | {"codes_": codes}
 
-    def _shared_labels(self, data: Training, rows: dict[str, Array]) -> Array:
-        if data.Y is None:
-            return np.zeros((len(next(iter(rows.values()))), 0), dtype=bool)
-        (first, L), *others = ((name, Y[rows[name]]) for name, Y in data.Y.items())
-        for name, labels in others:
-            if differing := int((labels != L).any(axis=1).sum()):
-                raise ValueError(
-                    f"{differing} of {len(L)} pairs have different labels in {first!r} and {name!r}; "
-                    f"{type(self).__name__} takes one label row per pair. Are the rows really aligned?"
-                )
-        return L
+
+def shared_labels(Y: Mapping[str, Array], rows: Mapping[str, Array], method: str) -> Array:
+    """Return the labels of pairs; ValueError if they differ between modalities."""
+    (first, L), *others = ((name, labels[rows[name]]) for name, labels in Y.items())
+    for name, labels in others:
+        if differing := int((labels != L).any(axis=1).sum()):
+            raise ValueError(
+                f"{differing} of {len(L)} pairs have different labels in {first!r} and {name!r}; "
+                f"{method} takes one label row per pair. Are the rows really aligned?"
+            )
+    return L
