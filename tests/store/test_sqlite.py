@@ -10,12 +10,14 @@ import sys
 import threading
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from store_contract import StoreContract, record, texts
 
+from modalhash.core.stopping import StoppedError, should_stop
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
 from modalhash.store.sqlite.schema import APPLICATION_ID, UNRELEASED_ID
 
@@ -79,13 +81,73 @@ def test_labels_are_combined_alike_whether_few_or_many_items_have_them(store, mo
 def test_a_filter_by_labels_reads_no_items(store):
     store.add([record("a", labels=("sea",)), record("b", labels=("boat", "sea")), record("c")])
     read = []
-    store._connection.set_authorizer(lambda action, table, *_: read.append(table) or sqlite3.SQLITE_OK)
+    with store._readers.take() as reader:  # the one that is used next
+        reader.connection.set_authorizer(lambda action, table, *_: read.append(table) or sqlite3.SQLITE_OK)
     for where in ("label = sea", "label = sea and not label = boat", "label in (sea, boat)"):
         assert len(store.matching(Filter.parse(where)))
     store.labels()
-    store._connection.set_authorizer(None)
     assert {"label", "item_label"} <= set(read)
     assert "item" not in read
+
+
+# -- several threads
+
+
+def in_thread(work):
+    """Return the result of ``work`` in another thread; fail if it waits for this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(20)
+
+
+def test_a_read_waits_neither_for_another_read_nor_for_a_change(store):
+    store.add([record("a")])
+    with store._reading() as reader:
+        assert reader.connection.execute("SELECT count(*) FROM item").fetchone() == (1,)
+        assert in_thread(store.count) == 1
+    with store._change():
+        store._insert(store._connection, [record("b")])
+        assert store.count() == 2, "the thread sees its own change"
+        assert in_thread(store.count) == 1
+    assert in_thread(store.count) == 2
+
+
+def test_connections_are_kept_for_the_next_reads_and_closed_with_the_store(tmp_path):
+    with SqliteStore(tmp_path / "items.db", n_bits=16) as store:
+        with store._reading() as one, store._reading() as other:
+            assert one is not other
+        with store._reading() as again:
+            assert again in (one, other)
+    for reader in (one, other):
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            reader.connection.execute("SELECT 1")
+
+
+def test_a_file_that_replaced_the_store_is_not_read(tmp_path, store):
+    """A store that is open reads its own file, whatever has its name now; new connections would read another."""
+    store.add([record("a")])
+    assert store.count() == 1
+    with SqliteStore(tmp_path / "other.db", n_bits=16) as other:
+        other.add([record(id) for id in "abc"])
+    (tmp_path / "other.db").replace(store.path)
+    assert store.revision_if_ready() is not None, "by an idle connection"
+    with store._reading():
+        assert store.revision_if_ready() is None
+        assert in_thread(store.count) == 1, "by the connection that changes"
+    assert store.count() == 1
+
+
+def test_a_read_is_stopped_when_its_time_is_over(store):
+    store.add([record("a")])
+    asked = []
+    token = should_stop.set(lambda: len(asked) > 3 or asked.append(1))
+    try:
+        with pytest.raises(StoppedError, match="too long"):
+            store._rows("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+        with pytest.raises(StoppedError):
+            store.count()
+    finally:
+        should_stop.reset(token)
+    assert store.count() == 1
 
 
 # -- words

@@ -11,13 +11,15 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from queue import Empty, Full, LifoQueue
 from typing import Any
 
 from modalhash.core.codes import n_bytes
 from modalhash.core.label_names import label_key
+from modalhash.core.stopping import StoppedError, should_stop
 from modalhash.core.validation import check_int
 from modalhash.store.records import (
     MAX_REFINEMENT,
@@ -72,6 +74,8 @@ _SHARED_MEMORY_ERRORS = (
 )
 _READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # the file may be damaged
 _CACHE_KIBIBYTES = 65536  # SQLite's default of 2 MB is too small to search a million items
+_MAX_IDLE = 4  # connections that only read
+_STEPS = 20_000  # of SQLite's machine, about a millisecond, between two looks whether to stop
 
 
 # -- rows
@@ -196,6 +200,8 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreBusyError(f"{path}: another process is writing and did not finish in time; try again") from error
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise StoppedError("a read of the store took too long") from error
         if code == sqlite3.SQLITE_FULL:
             raise StoreFullError(
                 f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
@@ -311,9 +317,74 @@ def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection
     return connection
 
 
+class Reader:
+    """A connection, and what is cached of the words that were read through it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection, self.word_facts = connection, words.WordStatistics()
+
+
+class Readers:
+    """Connections that only read one file, one for each thread that reads it."""
+
+    def __init__(self, path: Path, n_bits: int, timeout: float) -> None:
+        self._path, self._n_bits, self._timeout = path, n_bits, timeout
+        self._file = self._file_now()
+        self._idle: LifoQueue[Reader] = LifoQueue(_MAX_IDLE)
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close all idle connections; others are closed when they are returned."""
+        self._is_closed = True
+        with suppress(Empty):
+            while True:
+                self._idle.get_nowait().connection.close()
+
+    @contextmanager
+    def take(self) -> Iterator[Reader | None]:
+        """Provide a connection for one thread; None if another file has replaced this one and none is idle."""
+        try:
+            reader: Reader | None = self._idle.get_nowait()
+        except Empty:
+            reader = self._open()
+        try:
+            yield reader
+        finally:
+            if reader is not None:
+                self._give_back(reader)
+
+    def _open(self) -> Reader | None:
+        if self._file is None or self._file_now() != self._file:
+            return None
+        try:
+            connection, _ = connect_read_only(self._path, n_bits=self._n_bits, timeout=self._timeout)
+        except (OSError, StoreError):  # what is open may still be read
+            return None
+        if self._file_now() == self._file:  # so this is the file that was opened
+            return Reader(connection)
+        connection.close()
+        return None
+
+    def _give_back(self, reader: Reader) -> None:
+        try:
+            self._idle.put_nowait(reader)
+        except Full:
+            reader.connection.close()
+        if self._is_closed:
+            self.close()
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+
 def _add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("label_key", 1, label_key, deterministic=True)
     connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    connection.set_progress_handler(lambda: should_stop.get()(), _STEPS)
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:

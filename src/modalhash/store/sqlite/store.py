@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.codes import n_bytes
+from modalhash.core.stopping import StoppedError, should_stop
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice
 from modalhash.store.conditions import SqliteDialect
@@ -50,6 +51,8 @@ from modalhash.store.sqlite.schema import (
     FORMAT,
     FROM,
     INSERT,
+    Reader,
+    Readers,
     connect,
     connect_read_only,
     from_row,
@@ -138,8 +141,10 @@ class SqliteStore(SharedStore):
             self._connection.close()
             raise
         self._lock = threading.RLock()
+        self._main, self._readers = Reader(self._connection), Readers(self.path, self.n_bits, timeout)
         self._closed = self._warned = False
-        self._word_facts = words.WordStatistics()
+        self._writer: int | None = None
+        """Thread whose change is in progress; its reads see the change."""
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
@@ -148,6 +153,7 @@ class SqliteStore(SharedStore):
         with self._lock:
             if not self._closed:
                 self._closed = True
+                self._readers.close()
                 self._connection.close()
 
     # -- changes
@@ -253,12 +259,11 @@ class SqliteStore(SharedStore):
             self._warn_of_no_words()
             return np.empty(0, np.int64)
         test, values = _FEW.condition(where)
-        with self._lock, translate_sqlite_errors(self.path):
-            self._check_open()
-            return np.array(
-                words.find_items(self._connection, self._word_facts, query, test, values, limit, match_all=match_all),
-                dtype=np.int64,
+        with self._reading() as reader:
+            found = words.find_items(
+                reader.connection, reader.word_facts, query, test, values, limit, match_all=match_all
             )
+        return np.array(found, dtype=np.int64)
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         last, stop = 0, self.revision().items
@@ -296,13 +301,10 @@ class SqliteStore(SharedStore):
             return Revision(**{name: int(step) for name, step in rows})
 
     def revision_if_ready(self) -> Revision | None:
-        """Return the current revision, or None while another thread uses the store."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            return self.revision()
-        finally:
-            self._lock.release()
+        """Return the current revision, or None if the file was replaced, so that threads share one connection."""
+        with self._readers.take() as reader:
+            is_ready = reader is not None
+        return self.revision() if is_ready else None
 
     def add_mark(self, mark: str) -> None:
         with self._change() as connection:
@@ -374,15 +376,13 @@ class SqliteStore(SharedStore):
         return np.arange(first, last + 1, dtype=np.int64)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        with self._lock, translate_sqlite_errors(self.path):
-            self._check_open()
-            return self._connection.execute(sql, values).fetchall()
+        with self._reading() as reader:
+            return reader.connection.execute(sql, values).fetchall()
 
     def _values(self, sql: str, *values: Any) -> list[Any]:
         """Return the values of all rows in one flat list."""
-        with self._lock, translate_sqlite_errors(self.path):
-            self._check_open()
-            return list(chain.from_iterable(self._connection.execute(sql, values)))
+        with self._reading() as reader:
+            return list(chain.from_iterable(reader.connection.execute(sql, values)))
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
@@ -391,7 +391,27 @@ class SqliteStore(SharedStore):
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             with transaction(self._connection):
-                yield self._connection
+                before, self._writer = self._writer, threading.get_ident()
+                try:
+                    yield self._connection
+                finally:
+                    self._writer = before
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reader]:
+        """Provide a connection that no other thread uses, so that a read waits neither for reads nor for changes."""
+        if should_stop.get()():
+            raise StoppedError("a read of the store took too long")
+        with translate_sqlite_errors(self.path):
+            if self._writer != threading.get_ident():
+                with self._readers.take() as reader:
+                    self._check_open()
+                    if reader is not None:
+                        yield reader
+                        return
+            with self._lock:
+                self._check_open()
+                yield self._main
 
     def _check_open(self) -> None:
         if self._closed:
@@ -483,9 +503,8 @@ class SqliteStore(SharedStore):
         return sorted_distinct(self._select_numbers(sql, values))
 
     def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
-        with self._lock, translate_sqlite_errors(self.path):
-            self._check_open()
-            return np.fromiter(chain.from_iterable(self._connection.execute(sql, values)), dtype=np.int64)
+        with self._reading() as reader:
+            return np.fromiter(chain.from_iterable(reader.connection.execute(sql, values)), dtype=np.int64)
 
 
 def _padded(vectors: Sequence[bytes | None]) -> tuple[Array, Array]:
