@@ -326,6 +326,29 @@ def test_after_a_handover_changes_are_refused_on_every_machine(postgres, schema,
         assert [each.id for each in elsewhere.scan()] == ["a"]
 
 
+def test_a_handover_while_writers_wait(postgres, schema, store):
+    """They hold locks on the table, for which a change of the table itself would wait while they wait for it."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%counter FOR UPDATE'"
+    outcomes = []
+
+    def write(number):
+        try:
+            store.add([Record(f"late-{number}", "text", b"ab")])
+        except StoreError as error:
+            outcomes.append(type(error))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    with store.lock_writes() as replace_by:
+        for thread in threads:
+            thread.start()
+        while len(postgres.execute(waiting)) < len(threads):
+            pass
+        replace_by(None)
+    for thread in threads:
+        thread.join()
+    assert outcomes == [StoreReplacedError] * 3
+
+
 def test_a_schema_in_use_is_not_dropped(postgres, schema, store):
     store.count()
     assert drop_schema(postgres.url, schema) is False

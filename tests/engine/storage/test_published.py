@@ -154,7 +154,7 @@ def test_a_second_retraining_elsewhere_is_refused(shared, tmp_path):
     with Engine.open(shared) as one, Engine.open(tmp_path / "two") as two:
         with one.store.lock_writes() as replace_by:
             replace_by("modalhash_0123456789abcdef")
-        with pytest.raises(StoreReplacedError, match="replaced on another machine"), two.store.lock_writes():
+        with pytest.raises(StoreReplacedError, match="a retrained engine has replaced it"), two.store.lock_writes():
             pass
 
 

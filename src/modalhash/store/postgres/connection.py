@@ -20,7 +20,6 @@ from modalhash.store.records import (
     StoreError,
     StoreFullError,
     StoreMissingError,
-    StoreReplacedError,
     StoreUnavailableError,
     StoreUncertainError,
 )
@@ -33,7 +32,7 @@ BEING_MADE = IN_USE + 1
 FOLLOWER = IN_USE + 2
 """Class of the advisory lock of the process that copies codes to another index."""
 REPLACED = "replaced_by_another_engine"
-"""Name of the constraint by which a replaced schema refuses every change."""
+"""Key of the row of ``meta`` by which a replaced schema refuses every change."""
 CONNECTION_DEFAULTS = {
     "connect_timeout": "5",
     "keepalives_idle": "30",
@@ -238,11 +237,6 @@ class Connections:
         state, reason = error.sqlstate or "", " ".join(str(error).split())
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
-        if getattr(error.diag, "constraint_name", None) == REPLACED:
-            raise StoreReplacedError(
-                f"{self.name} refuses changes because a retrained engine has replaced it. Nothing was changed; repeat "
-                "it: a service fetches the new engine by itself, and a command when it opens the engine"
-            ) from None
         if state in ("42P01", "3F000"):
             raise StoreMissingError(
                 f"{self.name} is missing: it was dropped, or this is another database ({reason}). Restore it"

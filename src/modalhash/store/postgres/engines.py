@@ -51,8 +51,11 @@ def find_successor(connection: Any, schema: str) -> str | None:
 
 
 def refuse_changes(connection: Any, schema: str) -> None:
-    """Let a schema refuse every change from the end of the transaction on."""
-    connection.execute(f'ALTER TABLE "{schema}".counter ADD CONSTRAINT {REPLACED} CHECK (false) NOT VALID')
+    """Let a schema refuse every change from the end of the transaction on, which has locked its counter.
+
+    A row and not a constraint: adding one waits for all transactions that wait for the counter.
+    """
+    connection.execute(f'INSERT INTO "{schema}".meta VALUES (%s, %s) ON CONFLICT DO NOTHING', [REPLACED, ""])
 
 
 def name_successor(connection: Any, old: str, new: str) -> None:

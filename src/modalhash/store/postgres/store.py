@@ -25,7 +25,7 @@ from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.store.conditions import PostgresDialect
 from modalhash.store.filters import SEARCHED_FIELDS, Filter
-from modalhash.store.postgres.connection import BEING_MADE, FOLLOWER, Connections, lock_key
+from modalhash.store.postgres.connection import BEING_MADE, FOLLOWER, REPLACED, Connections, lock_key
 from modalhash.store.postgres.engines import find_successor, has_schema, name_successor, refuse_changes
 from modalhash.store.postgres.schema import (
     COLUMNS,
@@ -192,8 +192,6 @@ class PostgresStore(SharedStore):
             with self._connections.translated():
                 connection.execute("BEGIN")
                 self._lock_counter(connection)
-                if find_successor(connection, self.schema) is not None:
-                    raise StoreReplacedError(f"{self.name} was replaced on another machine meanwhile; open it again")
 
             def replace_by(schema: str | None) -> None:
                 with self._connections.translated():
@@ -403,7 +401,13 @@ class PostgresStore(SharedStore):
     def _lock_counter(self, connection: Any) -> int:
         """Take the write lock until the end of the transaction; return the last row id assigned."""
         connection.execute(f"SET LOCAL lock_timeout = {max(1, int(1000 * self.timeout))}")
-        return int(connection.execute("SELECT items FROM counter FOR UPDATE").fetchone()[0])
+        (last,) = connection.execute("SELECT items FROM counter FOR UPDATE").fetchone()
+        if connection.execute("SELECT 1 FROM meta WHERE key = %s", [REPLACED]).fetchone() is not None:
+            raise StoreReplacedError(
+                f"{self.name} refuses changes because a retrained engine has replaced it. Nothing was changed; repeat "
+                "it: a service fetches the new engine by itself, and a command when it opens the engine"
+            )
+        return int(last)
 
     def _pages(
         self,
