@@ -115,7 +115,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "aadah cca_itq dcmh edmh gsph rucmh sapmh smfh tech ucch ucmh wash",
     ],
     "serve": [
-        "client errors monitoring",
+        "client errors monitoring telemetry",
         "auth media",
         "limits worker_state",
         "schemas searcher",

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from modalhash.engine import Engine
-from modalhash.serve import monitoring, openapi, routes, routes_items, schemas
+from modalhash.serve import monitoring, openapi, routes, routes_items, schemas, telemetry
 from modalhash.serve.auth import TrustedProxies
 from modalhash.serve.errors import HTTPError, routing_error
 from modalhash.serve.http import AccessControl, RequestMiddleware
@@ -86,6 +86,7 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        telemetry.start(service.metrics.registry.collect)
         following = asyncio.create_task(service.follow_machines())
         yield
         following.cancel()

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve import schemas
+from modalhash.serve import schemas, telemetry
 from modalhash.serve.auth import (
     Client,
     CookieKeys,
@@ -232,7 +232,12 @@ class RequestMiddleware:
         exchange = _ResponseRecorder(next(self._numbers), send)
         self._count_in_flight(address, 1)
         try:
-            await self._respond(exchange, scope, receive, address)
+            with telemetry.span("request", **{"http.request.method": scope["method"]}) as attributes:
+                try:
+                    await self._respond(exchange, scope, receive, address)
+                finally:
+                    attributes["http.response.status_code"] = exchange.status or CLIENT_CLOSED_REQUEST
+                    attributes["http.route"] = getattr(scope.get("route"), "path", "other")
         finally:
             self._count_in_flight(address, -1)
             self._record(exchange, scope)

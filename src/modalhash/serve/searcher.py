@@ -22,6 +22,7 @@ from modalhash.engine import (
     SearchOptions,
     UnknownLabelError,
 )
+from modalhash.serve import telemetry
 from modalhash.serve.errors import HTTPError, QueueFullError, unknown_item_error
 from modalhash.serve.limits import Limits
 from modalhash.store import FilterError
@@ -286,7 +287,8 @@ class Searcher:
     def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[SearchResult | Exception]:
         """Return the result of each query, or the same exception for all."""
         try:
-            answers = self.engine.answer(queries, options)
+            with telemetry.span("search", batch=len(queries)):
+                answers = self.engine.answer(queries, options)
             sizes = self.engine.sizes()
         except Exception as error:
             return [error] * len(queries)
@@ -304,7 +306,8 @@ class Searcher:
                 queries[row] = job.given
         for (modality, by_id), rows in groups.items():
             contents = [str(jobs[row].given) for row in rows]
-            encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)
+            with telemetry.span("prepare", batch=len(rows)):
+                encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)
             queries.update(zip(rows, encoded, strict=True))
         return [queries[row] for row in range(len(jobs))]
 
