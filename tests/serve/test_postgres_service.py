@@ -1,6 +1,6 @@
 """The service on a database: what is posted to one is found through another, and a server that is away is a 503.
 
-Short versions of ``benchmarks/robustness/postgres_faults.py``.
+Short versions of ``benchmarks/robustness/postgres_faults.py`` and ``three_services.py``.
 """
 
 from __future__ import annotations
@@ -229,3 +229,13 @@ def test_connections_cut_at_random(monkeypatch, postgres):  # noqa: F811
     told = cut_connections(postgres, seconds=1.5)
     assert told["cuts"] > 0
     assert told["acknowledged"] > 0
+
+
+@pytest.mark.campaign
+def test_three_services(monkeypatch, postgres, tmp_path):  # noqa: F811
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "robustness"))
+    from three_services import measure
+
+    row = measure(postgres, tmp_path, rounds=1, seconds=1.0)
+    assert [row[name] for name in ("lost", "returned", "status_500", "failures")] == [0, 0, 0, []]
+    assert min(row["added"], row["removed"]) > 20
