@@ -36,7 +36,6 @@ DEFLATED = 4
 
 
 def row_slices(n: int, size: int) -> Iterator[slice]:
-    """Yield consecutive slices of at most ``size`` rows that cover ``range(n)``."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 

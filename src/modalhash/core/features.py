@@ -118,7 +118,6 @@ class FeatureMap(TransformerMixin, BaseEstimator, FittedMap):
         return dtype
 
     def _column_means(self, X: Matrix | RemoteRows) -> Array:
-        """Return the column means that rows are centred on, in float64."""
         mean = X.mean() if isinstance(X, RemoteRows) else X.mean(axis=0, dtype=np.float64)
         return np.asarray(mean).ravel()
 

@@ -95,7 +95,6 @@ _TEMPORARY = re.compile(r"\.(?P<target>.+)\.[a-z0-9_]{8}\.mh-part")
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
-    """Return one digest over the contents of files, in their order."""
     digests = []
     for path in paths:
         with path.open("rb") as file:

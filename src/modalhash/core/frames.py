@@ -183,7 +183,6 @@ class Frame:
 
 
 def frame_columns(native: Any) -> list[str]:
-    """Return the names of a frame's columns; none for a single column."""
     names = getattr(native, "column_names", None)
     if names is None and not hasattr(native, "name"):
         names = getattr(native, "columns", None)

@@ -38,11 +38,9 @@ class LabelNames:
         self._add(names)
 
     def of(self, labels: Iterable[str | int]) -> tuple[str, ...]:
-        """Return the distinct labels of an item as they are shown."""
         return tuple(dict.fromkeys(self._of_one(str(label)) for label in labels))
 
     def describe_joined(self) -> str | None:
-        """Describe the labels that were written in several ways."""
         joined = [key for key, spellings in self._written.items() if len(spellings) > 1]
         if not joined:
             return None

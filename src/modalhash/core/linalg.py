@@ -152,7 +152,6 @@ def squared(X: Array) -> float:
 
 
 def unit_rows(L: Array) -> Array:
-    """Scale rows to length 1; a row of zeros stays zero."""
     L = np.asarray(L, dtype=np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", L, L))
     return L / np.where(norms > 0, norms, 1.0)[:, None]

@@ -50,7 +50,6 @@ class Option:
         return " ".join(filter(None, (self.help, self.python, default)))
 
     def checked(self, value: Any, name: str) -> Any:
-        """Return a valid value; raise ValueError or TypeError for others."""
         if type(value) is int and type(self.at_least) is int and self.at_least <= value <= self.at_most:
             return value  # the most frequent case
         from modalhash.core.validation import check_choice, check_int, check_number

@@ -60,7 +60,6 @@ def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_r
 
 
 def feature_names(X: Any) -> dict[str, list[str]]:
-    """Return the column names of the modalities that are frames."""
     if not isinstance(X, Mapping):
         return {}
     found = {name: frame_columns(values) for name, values in X.items() if is_frame(values)}
@@ -144,7 +143,6 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
 
 
 def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
-    """Return the code length if it is below the number of items of every modality."""
     bits = check_int(n_bits, "n_bits", at_least=1)
     for name, n in sizes.items():
         if bits >= n:

@@ -214,7 +214,6 @@ def is_present(name: str, root: str | Path | None = None) -> bool:
 
 
 def read_files(folder: Path, entry: NamedDataset) -> Dataset:
-    """Read the preferred file in the folder of a data set, or all files together."""
     path = next((folder / file for file in entry.files if (folder / file).is_file()), folder)
     dataset = read(path, name=entry.name)
     provenance = {**dataset.provenance, "source": entry.title, "licence": entry.licence}
@@ -292,7 +291,6 @@ def _check_options(
 
 
 def _read_rows(text: str) -> dict[str, NamedDataset]:
-    """Return the rows of ``sets.toml`` by name."""
     rows = {}
     for name, given in tomllib.loads(text).items():
         row = _with_tuples(given)

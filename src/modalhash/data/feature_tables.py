@@ -116,7 +116,6 @@ def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict
 
 
 def named_columns(kinds: Mapping[str, str], value: Any, role: str) -> list[str]:
-    """Return the columns that a name, a list of names or a pattern with ``*`` selects."""
     wanted = [value] if isinstance(value, str) else list(value)
     names: list[str] = []
     for one in wanted:

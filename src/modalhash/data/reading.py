@@ -303,7 +303,6 @@ def _read_arrays(
 
 
 def read_arrays(path: Path, names: Iterable[str], *, limits: ReadLimits | None = None) -> dict[str, Any]:
-    """Return the named variables that a file has: arrays, CSR matrices, or texts as object arrays."""
     variables = _variables([path], limits or ReadLimits())
     return {name: variables[name].load() for name in names if name in variables}
 

@@ -569,7 +569,6 @@ class DaskParts(FeatureRows):
         return np.asarray(own(self._cluster.result(self._cluster.submit(head_of_part, *first))))
 
     def take(self, rows: Array) -> Array:
-        """Return the features of a few rows, in the order given, computed in this process."""
         return np.asarray(self._map._compute(self._take(rows), slice(None)))
 
     def subtract(self, row: Array) -> None:

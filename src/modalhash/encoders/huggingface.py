@@ -33,7 +33,6 @@ from modalhash.encoders.text import words_of
 
 @contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
-    """Silence progress bars and messages of transformers."""
     log = transformers.utils.logging
     shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()

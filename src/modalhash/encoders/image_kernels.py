@@ -158,7 +158,6 @@ class _Vectors:
             self.builder.store(value[part], self.pointer(argument, place, part=part), align=4)
 
     def load_number(self, argument: int, place: Any) -> Any:
-        """Return a complex number of an array ``(…, 2)``, in all lanes."""
         lanes = []
         for part in (0, 1):
             offset = self.builder.add(self.builder.mul(place, self.index(2)), self.index(part))
@@ -178,7 +177,6 @@ class _Vectors:
         return tuple(self.builder.fmul(x, constant, flags=_FUSED) for x in a)
 
     def turn(self, a: Any) -> Any:
-        """Multiply by i."""
         return self.builder.fneg(a[1]), a[0]
 
     def multiply(self, a: Any, b: Any) -> Any:

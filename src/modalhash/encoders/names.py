@@ -84,7 +84,6 @@ def make_space(rows: Array) -> Names:
 
 
 def photo_vectors(logits: Array, classes: Array) -> Array:
-    """Return photos as vectors of the space, float32 (photos, directions)."""
     scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / TEMPERATURE)
     least = np.partition(scaled, -N_LIKELY - 1, axis=1)[:, [-N_LIKELY - 1]]
     return np.asarray(np.maximum(scaled - least, 0) @ classes)

@@ -219,14 +219,12 @@ class _Graph:
         self._constants: list[Any] = []
 
     def normalised(self, pixels: str) -> str:
-        """Move the channels first and normalise the pixels as in training."""
         first = self._add("Transpose", [pixels], perm=[0, 3, 1, 2])
         numbers = self._add("Cast", [first], to=self._onnx.TensorProto.FLOAT)
         centred = self._add("Sub", [numbers, self._constant(np.float32(MEAN))])
         return self._add("Mul", [centred, self._constant(np.float32(1 / SCALE))])
 
     def block(self, inputs: str, at: str, *, kernel: int, step: int) -> str:
-        """Add a mobile inverted bottleneck: expand, depthwise convolution, project, residual."""
         here = inputs
         expand = self._weights.get(f"{at}_expand_conv.weight")  # (out, in, 1, 1)
         if expand is not None:

@@ -419,7 +419,6 @@ def _dampen(counts: Array) -> Array:
 
 
 def _mixed_row(row: Array, contexts: sparse.csr_array, share: float) -> Array:
-    """Mix one dense row with the contexts of its words; see :func:`_mixed`."""
     context = np.zeros_like(row)
     for word in np.flatnonzero(row[: contexts.shape[0]]).tolist():
         terms = slice(contexts.indptr[word], contexts.indptr[word + 1])
@@ -430,5 +429,4 @@ def _mixed_row(row: Array, contexts: sparse.csr_array, share: float) -> Array:
 
 
 def _unit(values: Array) -> Array:
-    """Return values scaled to length 1; zeros stay zeros."""
     return values / (np.linalg.norm(values) or np.float32(1))

@@ -45,7 +45,6 @@ class CodeStatistics:
     """How the codes of some items use their bits."""
 
     n: int
-    """Number of codes."""
     ones: Array
     """Fraction of codes that have each bit set."""
     correlation: Array
@@ -93,7 +92,6 @@ def code_statistics(codes: Codes, n_bits: int) -> CodeStatistics:
 
 
 def code_statistics_by_modality(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
-    """Return the code statistics of each modality that has items."""
     every = max(1, -(-store.count() // max_codes))
     parts: dict[int, list[Codes]] = {}
     seen = 0
@@ -176,7 +174,6 @@ class LabelCounts(NamedTuple):
         return [name for name, own in self.by_modality.items() if own]
 
     def in_all(self) -> set[str]:
-        """Return the labels that all of these modalities have."""
         return set.intersection(*(set(self.by_modality[name]) for name in self.names))
 
     def only_in(self, name: str) -> list[tuple[str, int]]:
@@ -289,7 +286,6 @@ def _search(engine: Engine, record: Record, target: str, *, judged: bool) -> Exa
 
 
 def _content(engine: Engine, record: Record) -> Any:
-    """Return an item's text or the path of its picture as a query; None if it is missing."""
     if engine.reads.get(record.modality) == "text":
         return record.text
     path = engine.path_of(record)

@@ -145,7 +145,6 @@ def write_qrels(path: str | Path, ranking: Ranking, *, query_ids: Any, database_
 
 
 def _rows(ranking: Ranking) -> Iterator[tuple[int, Array, Array]]:
-    """Yield the index of each query, the distances of all items, and which are relevant."""
     from modalhash.core import bit_kernels as kernels
 
     codes = np.ascontiguousarray(ranking.codes.T)

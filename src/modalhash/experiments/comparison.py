@@ -380,7 +380,6 @@ class _Work:
         return make_model(registry.get(name), n_bits, seed, self.parameters[name])
 
     def measure(self, name: str, n_bits: int, seed: int, parts: SplitData, pairs: Any) -> tuple[list[Run], str]:
-        """Fit a method and search the databases; return the runs and a summary line."""
         model = self.model(name, n_bits, seed)
         start = time.perf_counter()
         try:
@@ -420,7 +419,6 @@ class _Work:
 
 
 def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, Any]) -> Any:
-    """Return the method with these parameters, its seed if any, and unlabelled items allowed."""
     model = cls()
     known = model.get_params(deep=False)
     usual = {"n_bits": n_bits, "random_state": seed, "unlabelled": "allow"}
@@ -434,7 +432,6 @@ def mean_curve(curves: Sequence[Any]) -> Array:
 
 
 def check_measurable(dataset: Dataset) -> None:
-    """Raise ValueError for a data set without features or labels."""
     if not dataset.features:
         raise ValueError(
             "there are no features, only texts or paths of pictures; `modalhash train` makes an engine from such a file"
@@ -453,7 +450,6 @@ def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | 
 
 
 def split_by(dataset: Dataset, query_ids: Array) -> Split:
-    """Return the split with these ids as queries and all others as training items."""
     masks = {name: np.isin(ids, query_ids) for name, ids in dataset.ids.items()}
     return Split(
         {name: ids[~masks[name]] for name, ids in dataset.ids.items()},
@@ -462,7 +458,6 @@ def split_by(dataset: Dataset, query_ids: Array) -> Split:
 
 
 def apply_to_training(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset, Any]:
-    """Return the data set under the scenario, and the remaining pairs if the scenario defines them."""
     if scenario == "paired":
         return scenarios.paired(dataset), None
     if scenario == "semi_paired":

@@ -48,7 +48,6 @@ class Loader:
 
 
 def parts_under(dataset: Dataset, scenario: str, seed: int) -> tuple[SplitData, Any]:
-    """Return the parts of a split data set under a scenario, and its pairs for ``fit``."""
     dataset, pairs = apply_scenario(Scenario.parse(scenario), dataset, seed)
     return dataset.parts(), pairs
 

@@ -518,7 +518,6 @@ def _seeds(study: Study) -> str:
 
 
 def _test_notes(study: Study, reference: str, tested: set[RowName], n_tests: int) -> list[str]:
-    """Explain the arrows, and why a row was not tested."""
     others = [row for row in study.shown if row[0] != reference]
     named = f"{reference} in the same scenario" if study.has_scenarios else reference
     notes = [describe_tests(named, n_tests, "this data set")] if n_tests else []

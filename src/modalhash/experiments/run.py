@@ -207,7 +207,6 @@ class CellWorker:
         return limit is not None and time.perf_counter() - self.since > limit
 
     def take(self) -> dict[str, Any]:
-        """Return the result of the current cell, or an error if the process died."""
         try:
             result: dict[str, Any] = json.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionError):

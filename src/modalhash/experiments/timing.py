@@ -174,7 +174,6 @@ def _time_fit(prepare: Callable[[Dataset], Prepared], dataset: Dataset, limit: f
 
 
 def with_fewer_items(dataset: Dataset, share: float) -> Dataset:
-    """Return the data set with a fraction of its training items, the same ids in every modality."""
     split = dataset.split
     assert split is not None
     every = np.unique(np.concatenate(list(split.training.values())))

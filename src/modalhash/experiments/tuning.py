@@ -311,7 +311,6 @@ class Tuning:
         ]
 
     def _score(self, parameters: Mapping[str, Any]) -> float:
-        """Return the mean mAP over folds and directions."""
         scores = []
         model = self._model(parameters)
         for ids in self._folds:
@@ -334,7 +333,6 @@ class Tuning:
 
 
 def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:
-    """Open or create a study file; raise ValueError if it has other settings."""
     optuna = require("optuna", extra="tune", why="modalhash tune")
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock

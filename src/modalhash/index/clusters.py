@@ -103,7 +103,6 @@ class ShellTables:
 
     @property
     def pays(self) -> bool:
-        """Whether most queries near the codes need no scan."""
         chunks, columns = np.divmod(np.linspace(0, self.source.n - 1, TRIED_QUERIES).astype(np.int64), CHUNK)
         *_, left_out = self.search(self.source.words[chunks, :, columns], TRIED_K, TRIED_K)
         return bool(left_out.mean() <= 1 / 4)
@@ -226,7 +225,6 @@ class BackgroundBuilder:
             self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the current build, with the lock released."""
         self._finished.wait_for(lambda: not self.is_busy)
 
     def _run(self, build: Callable[[], None]) -> None:
@@ -274,11 +272,9 @@ class ClusterIndex:
         return sum(built.tables.nbytes for built in self._tables.values())
 
     def drop(self) -> None:
-        """Drop all tables."""
         self.is_built, self._tables, self._rows_at_last_attempt, self._pending = False, {}, {}, None
 
     def record_changes(self, group: int, ids: Array) -> None:
-        """Record ids of a group that were added or removed."""
         if not len(ids):
             return
         if group in self._tables:

@@ -34,7 +34,6 @@ class PackedRows(NamedTuple):
     n: int
 
     def chunks(self, first: int, last: int) -> PackedRows:
-        """Return the rows of chunks ``first`` to ``last`` without copying."""
         start, stop = first * CHUNK, min(self.n, last * CHUNK)
         return PackedRows(self.ids[start:stop], self.words[first:last], stop - start)
 
@@ -42,7 +41,6 @@ class PackedRows(NamedTuple):
         return find_sorted(self.ids[: self.n], ids)[1]
 
     def select(self, ids: Array) -> PackedRows:
-        """Return a table of the rows with these ids (ascending, distinct)."""
         rows, present = find_sorted(self.ids[: self.n], ids)
         rows = rows[present]
         if len(rows) == self.n:
@@ -67,7 +65,6 @@ class DistinctCodes(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Number of rows of these codes."""
         return int(self.starts[-1] - self.starts[0])
 
     @property
@@ -82,16 +79,13 @@ class DistinctCodes(NamedTuple):
         return self.offsets[rows].astype(np.int64) + self.first_id
 
     def codes(self) -> Array:
-        """Return the codes of all rows, ``(n, words)``."""
         return to_rows(self.words, self.n_codes)[self.numbers]
 
     def chunks(self, first: int, last: int) -> DistinctCodes:
-        """Return the codes of chunks ``first`` to ``last`` with their rows, without copying."""
         start, stop = first * CHUNK, min(self.n_codes, last * CHUNK)
         return self._replace(words=self.words[first:last], n_codes=stop - start, starts=self.starts[start : stop + 1])
 
     def find(self, ids: Array) -> tuple[Array, Array]:
-        """Return the row of each id, and whether it is present."""
         possible = (ids >= self.first_id + int(self.offsets[0])) & (ids <= self.last_id)
         wanted = np.where(possible, ids, self.last_id) - self.first_id
         rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
@@ -114,7 +108,6 @@ class DistinctCodes(NamedTuple):
         return DistinctCodes(self.first_id, offsets, numbers, words, len(order), starts, rows)
 
     def select(self, ids: Array) -> PackedRows:
-        """Return a table of the rows with these ids (ascending, distinct)."""
         rows, present = self.find(ids)
         rows = rows[present]
         chunk, column = np.divmod(self.numbers[rows].astype(np.int64), CHUNK)
@@ -190,7 +183,6 @@ class GroupRows:
         return present
 
     def add(self, ids: Array, codes: Array) -> None:
-        """Add rows with new ids in ascending order."""
         if not len(ids):
             return
         if not self._deferred and ids[0] > self._last_id():
@@ -235,7 +227,6 @@ class GroupRows:
         return -np.inf if self._base is None else self._base.last_id
 
     def _find(self, ids: Array) -> tuple[Array, Array]:
-        """Return the row of each id, and whether it is in the arrays."""
         rows, present = find_sorted(self._ids[: self._n], ids)
         if self._base is None:
             return rows, present
@@ -393,12 +384,10 @@ def to_chunks(rows: Array, n_chunks: int) -> Array:
 
 
 def to_rows(words: Array, n: int) -> Array:
-    """Return the first ``n`` rows of chunks as ``(n, words)``."""
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, words.shape[1])[:n]
 
 
 def write_rows(words: Array, start: int, rows: Array) -> None:
-    """Write rows ``(n, words)`` into chunks from row ``start`` on."""
     chunk, column = divmod(start, CHUNK)
     head = min(len(rows), -start % CHUNK)
     if head:

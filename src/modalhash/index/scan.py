@@ -294,5 +294,4 @@ def for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
 
 
 def offsets_of(counts: Array) -> Array:
-    """Return the start of each query's hits in a flat array, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

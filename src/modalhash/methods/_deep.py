@@ -176,7 +176,6 @@ class DeepHasher(PairedHasher):
         return {} if self.image_network is None else {HOOKED: deepcopy(self.image_network).to(self.device)}
 
     def _sizes(self, data: DeepData) -> dict[str, list[int]]:
-        """Return the widths of the layers by modality, from the input to the last hidden layer."""
         widths = {}
         for name, hidden in per_modality(self.hidden, data.X, "hidden").items():
             sizes = [hidden] if isinstance(hidden, int | np.integer) else hidden
@@ -251,12 +250,10 @@ class DeepData:
         self._columns = np.ascontiguousarray(self.L[self.kept].T)
 
     def generator(self, stream: int) -> Any:
-        """Return torch's generator for a stream of random numbers."""
         seed = int(np.random.SeedSequence([self.seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
         return self.torch.Generator().manual_seed(seed)
 
     def batch(self, name: str, rows: Array) -> Any:
-        """Return the input of the network of one modality, a tensor or :class:`Words`."""
         values = scaled(self.inputs[name], self.X[name][rows])
         if not sparse.issparse(values):
             return self.torch.from_numpy(values).to(self.device)
@@ -337,7 +334,6 @@ class Network:
         return [tensor for tensor in (*self.weights, *self.biases) if tensor.requires_grad]
 
     def arrays(self) -> dict[str, Array]:
-        """Return copies of all tensors, for :func:`layers`."""
         tensors = {f"W{k}": W for k, W in enumerate(self.weights)} | {f"b{k}": b for k, b in enumerate(self.biases)}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
@@ -359,7 +355,6 @@ class Optimizer:
         self._word_steps = [torch.zeros(len(W), 1, device=W.device) for W in words]
 
     def step(self, rate: float) -> None:
-        """Take one step along the gradients and clear them."""
         with self._torch.no_grad():
             self._steps += 1
             for position, tensor in enumerate(self._tensors):

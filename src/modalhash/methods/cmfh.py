@@ -83,7 +83,6 @@ class SparseRows:
         return np.asarray(self._X.T @ V - np.outer(self._mean, V.sum(axis=0)))
 
     def take(self, rows: Array) -> Array:
-        """Return rows, dense, in the given order."""
         return np.asarray(self._X[rows].toarray() - self._mean)
 
 

@@ -112,7 +112,6 @@ def robust_kmeans(views: Sequence[Array], n_groups: int, rng: np.random.Generato
 
 
 def centres(views: Sequence[Array], groups: Array, weights: Sequence[Array]) -> list[Array]:
-    """Return the weighted means of the groups for each view."""
     n = len(groups)
     found = []
     for X, w in zip(views, weights, strict=True):

@@ -95,7 +95,6 @@ class FittedHasher:
         return max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
 
     def _width(self, name: str) -> int:
-        """Return the number of features per item after the feature map, if there is one."""
         return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
 
@@ -173,7 +172,6 @@ class SavedModel:
 
     @cached_property
     def model(self) -> CrossModalHasher:
-        """The fitted method."""
         with self._errors():
             model = registry.get(self.method)(**self.config["parameters"])
             for name, value in self.config["state"].items():

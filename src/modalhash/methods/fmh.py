@@ -90,11 +90,9 @@ class LabelView:
         return self.phi.project(P)[self.order]
 
     def codes(self, B: Array) -> Codes:
-        """Return packed codes, with rows in the order of the data."""
         return pack_signs(self.in_data_order(B))
 
     def in_data_order(self, X: Array) -> Array:
-        """Return rows of the view in the order of the data."""
         out = np.empty_like(X)
         out[self.order] = X
         return out

@@ -134,7 +134,6 @@ class _Cloud:
         return np.asarray(self.scale**2 * product)
 
     def project(self, W: Array, rows: Array) -> Array:
-        """Return the given rows projected to the directions W."""
         return np.asarray(self.scale * (self.X[rows] @ W - self.mean @ W))
 
 

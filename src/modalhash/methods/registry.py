@@ -70,7 +70,6 @@ class Method:
 
 
 def read_rows(text: str) -> dict[str, Method]:
-    """Return the rows of ``methods.toml`` by name; ValueError if a key is unknown or missing."""
     known = [key.name for key in fields(Method)[1:]]  # the first one is the name
     needed = [key.name for key in fields(Method)[1:] if key.default is key.default_factory is MISSING]
     rows = {}

@@ -176,7 +176,6 @@ class UCCH(PairedHasher):
         return np.add.reduce([model._project_blocks(name, values) for name, values in X.items()]), learned
 
     def _widths(self, X: dict[str, Matrix], n_bits: int) -> dict[str, list[int]]:
-        """Return the widths of the layers, from features to bits, by modality."""
         depths = per_modality(dict(zip(X, DEPTHS, strict=True)) if self.depth is None else self.depth, X, "depth")
         return {name: [X[name].shape[1], *[self.hidden] * depth, n_bits] for name, depth in depths.items()}
 
@@ -238,7 +237,6 @@ def updated(torch: Any, memory: Any, h: Any, g: Any, momentum: float) -> Any:
 
 
 def binary(torch: Any, x: Any) -> Any:
-    """Return signs, −1 for 0."""
     return torch.where(x > 0, 1.0, -1.0)
 
 

@@ -87,7 +87,6 @@ class UCMHView:
         self.refresh()
 
     def refresh(self) -> None:
-        """Recompute the products of V."""
         self.XtV, self.VtV = cross(self.X, self.V), self.V.T @ self.V
 
     def update_UW(self) -> None:

@@ -214,7 +214,6 @@ def write_npz(dataset: Dataset, path: str | Path) -> Path:
 
 
 def write_arrays(arrays: Mapping[str, Any], path: str | Path) -> Path:
-    """Write named arrays and CSR matrices atomically."""
     from scipy import sparse
 
     path, plain = npz_path(path), {}

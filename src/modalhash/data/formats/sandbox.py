@@ -156,7 +156,6 @@ class ForeignFile:
         return self._ask(None, self._listed)
 
     def load(self, name: str) -> Any:
-        """Return the values of a variable: numbers, texts, or a sparse matrix as CSR."""
         return self._ask(name, lambda reply: reply.value(reply.content["value"], name))
 
     def _ask(self, name: str | None, receive: Callable[[_Reply], Any]) -> Any:
@@ -325,7 +324,6 @@ class _ReaderProcess:
 
     @classmethod
     def for_request(cls, request: dict[str, Any]) -> _ReaderProcess:
-        """Return a process that has accepted the request."""
         with cls._lock:
             worker = cls._idle.pop() if cls._idle else None
         if worker is not None and worker.owner == os.getpid():  # after a fork, the list has the parent's process

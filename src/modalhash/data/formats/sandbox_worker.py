@@ -123,7 +123,6 @@ def _entry(one: Any, arrays: list[Array]) -> dict[str, Any]:
 
 
 def _described(value: Value, arrays: list[Array]) -> dict[str, Any]:
-    """Return the description of a value and append its arrays to ``arrays``."""
     if isinstance(value, SparseParts):
         parts = [_described(part, arrays) for part in (value.data, value.indices, value.pointers)]
         return {"sparse": value.layout, "shape": [int(size) for size in value.shape], "parts": parts}

@@ -251,7 +251,6 @@ class _Reading:
         return 5 * self.odd <= self.n and 2 * self.n <= self.signs
 
     def example(self) -> str:
-        """Return a word with such a letter, preferably a misplaced one."""
         return (self.odd_word if not self.is_western else None) or self.word or ""
 
 

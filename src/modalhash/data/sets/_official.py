@@ -45,14 +45,12 @@ class FileTree:
                 self._paths.setdefault(name, []).append(Path(folder, name))
 
     def all(self, name: str) -> list[Path]:
-        """Return every path with this name, the one nearest to the root first."""
         return sorted(self._paths.get(name, []), key=lambda path: (len(path.parts), path))
 
     def find(self, *names: str) -> Path | None:
         return next((path for name in names for path in self.all(name)), None)
 
     def need(self, *names: str) -> Path:
-        """Return the first path with one of these names, or raise FileNotFoundError."""
         path = self.find(*names)
         if path is None:
             raise FileNotFoundError(f"{self.root}: {' or '.join(names)} does not exist at any depth")
@@ -109,7 +107,6 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def filled_lines_of(path: Path) -> list[str]:
-    """Return the stripped lines of a text file that are not blank."""
     return [line.strip() for line in lines_of(path) if line.strip()]
 
 

@@ -146,7 +146,6 @@ def _samples(where: str) -> Iterator[_TarSample | Problem]:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Split a member name at the first dot of its last part."""
     folder, slash, last = name.rpartition("/")
     stem, _, ending = last.partition(".")
     return f"{folder}{slash}{stem}", ending
@@ -338,7 +337,6 @@ def _source(where: str) -> BulkSource:
 
 
 def count_inputs(sources: Iterable[BulkSource], input_kinds: Mapping[str, str]) -> int:
-    """Return the number of inputs for a progress bar, estimated for tars."""
     total = 0
     for source in sources:
         if source.kind == "tar":

@@ -56,7 +56,6 @@ class ItemFiles:
         return cls(folder, Path(str(home)) if other else None, relative, urls.location(url) if url else None)
 
     def uri(self, file: str) -> str:
-        """Return the URI to store for a path."""
         if not self.relative or not os.path.isabs(file):
             return file
         if (member := find_member(file)) is not None:

@@ -84,7 +84,6 @@ def default_id(content: str | bytes) -> str:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a field is empty, without comparing values of other types."""
     return value is None or (isinstance(value, str | bytes) and not value)
 
 
@@ -170,7 +169,6 @@ def _input_kind(modality: str, input_kinds: Mapping[str, str]) -> str:
 
 
 def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
-    """Return the item with its content, or a problem."""
     if kind == "data":
         return replace(item, data=value)
     if kind == "text":

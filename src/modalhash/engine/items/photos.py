@@ -310,7 +310,6 @@ def _fields(exif: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Return text without unprintable characters and trailing zeros."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
     text = text.partition("\0")[0]
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:MAX_FIELD_LENGTH]

@@ -80,7 +80,6 @@ class Photos:
                     self._by_name.setdefault(key, []).append(place)
 
     def items(self, source: Path) -> Iterator[Item]:
-        """Yield the photos of a folder or archive, merged with their rows."""
         for row, item in enumerate(self._items[source]):
             yield self._taken.get(_PhotoPlace(source, row), item)
 
@@ -186,7 +185,6 @@ def _parts(name: str) -> list[str]:
 
 
 def _common_end(one: list[str], other: tuple[str, ...]) -> int:
-    """Return the number of trailing parts that two paths share."""
     n = 0
     while n < min(len(one), len(other)) and one[-1 - n] == other[-1 - n]:
         n += 1
@@ -254,7 +252,6 @@ def _unknown_archive(path: Path) -> ValueError | None:
 
 
 def count_items(source: Any) -> int:
-    """Return the number of lines or items of an opened source, or 0 if unknown."""
     if _is_paths(source):
         return sum(_count_path(path) for path in source)
     if hasattr(source, "sizes"):

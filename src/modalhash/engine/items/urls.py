@@ -165,7 +165,6 @@ def read_files(wheres: Sequence[str], most: int) -> list[bytes | Exception]:
 
 @contextmanager
 def opened(where: str) -> Iterator[Any]:
-    """Open a seekable file for reading bytes."""
     if is_remote(where):
         fs, path = file_system(where)
         with fs.open(path, "rb") as file:
@@ -204,7 +203,6 @@ def remove(where: str) -> None:
 
 
 def write_whole(where: str, data: bytes) -> None:
-    """Write a file atomically."""
     if not is_remote(where):
         write_atomically(where, data)
         return

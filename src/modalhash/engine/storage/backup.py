@@ -297,7 +297,6 @@ def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Pat
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a member has a valid name of an engine file."""
     path = PurePosixPath(name)
     return (
         path.as_posix() == name
@@ -425,7 +424,6 @@ def _replaced_schemas(place: StoreLocation, repair: bool) -> list[Finding]:
 
 
 def _is_of(folder: Path, scratch: Path) -> bool:
-    """Return whether a scratch folder belongs to this engine, by its name."""
     return scratch.name.removesuffix(".mh-part").rpartition(".")[0] == f".{folder.absolute().name}"
 
 

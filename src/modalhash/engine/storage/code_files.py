@@ -218,7 +218,6 @@ def _check_codes_of(file: Any, where: str, identity: Identity) -> None:
 
 
 def difference(one: Identity, other: Identity) -> str:
-    """Describe how two engines differ."""
     if one.get("n_bits") != other.get("n_bits"):
         return f"its codes have {one.get('n_bits')} bits, not {other.get('n_bits')}"
     names = [key for key in ("model", "encoders", "refinement") if one.get(key) != other.get(key)]

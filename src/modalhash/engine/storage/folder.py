@@ -269,7 +269,6 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
 
 @contextmanager
 def _model_errors(folder: Path) -> Iterator[None]:
-    """Raise EngineError if the model in a folder cannot be read."""
     from modalhash.methods.fitted import ModelFileError
 
     try:
@@ -308,7 +307,6 @@ def built_in_reads(folder: Path, config: Mapping[str, Any]) -> dict[str, str] | 
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the configuration of an engine, or raise EngineError."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise EngineError(
@@ -495,7 +493,6 @@ class StoreLocation:
         return url
 
     def name(self, folder: Path) -> str:
-        """Return the name of the store for messages."""
         return str(folder / ITEMS) if self.kind == SQLITE else f"schema {self.schema} of ${self.variable}"
 
     def open(
@@ -519,7 +516,6 @@ class StoreLocation:
     def create(
         self, fresh: Path, *, n_bits: int, searched_fields: Sequence[str], model: str | None = None
     ) -> SqliteStore | PostgresStore:
-        """Create the store of a new engine in a scratch folder."""
         if self.kind == SQLITE:
             return SqliteStore(fresh / ITEMS, n_bits=n_bits, searched_fields=searched_fields)
         from modalhash.store import PostgresStore
@@ -535,7 +531,6 @@ class StoreLocation:
 
     @property
     def engines(self) -> EngineDatabase:
-        """The engines of the database."""
         from modalhash.store import EngineDatabase
 
         return EngineDatabase(self.url)

@@ -78,7 +78,6 @@ class Synced:
 
 class _SyncedFile(NamedTuple):
     path: Path
-    """Path in the folder, which may be a link."""
     state: FileState
 
 
@@ -262,7 +261,6 @@ class FolderSync:
         return items
 
     def _plan_new(self, new: Mapping[str, _SyncedFile], plan: SyncPlan) -> None:
-        """Plan changes for files without items, which were moved or are new."""
         if not new:
             return
         only = {file.path for file in new.values()}

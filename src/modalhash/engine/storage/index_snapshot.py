@@ -148,7 +148,6 @@ class SnapshotKeeper:
             self._writer.start()
 
     def finish(self) -> None:
-        """Wait for the snapshot that is being written."""
         writer = self._writer
         if writer is not None and writer is not threading.current_thread():
             writer.join()

@@ -217,7 +217,6 @@ class Ingester:
     text_reader: Reader | None = None
 
     def add(self, source: Any, callback: Callback | None) -> tuple[int, int]:
-        """Add the items of a source; return the number of added items, and of these that replaced others."""
         if (files := code_files(source)) is not None:
             if self.how.fields:
                 raise ValueError("fields are for manifests; files of codes have fixed columns")

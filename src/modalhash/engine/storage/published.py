@@ -97,7 +97,6 @@ def audit_log(folder: str | Path, *, database: str | None = None) -> AuditLog:
 
 
 def _fetch(folder: Path, place: StoreLocation, *, overwrite: bool) -> None:
-    """Create the engine of a schema in a folder; the folder keeps the variable of this machine."""
     assert place.schema is not None
     with new_folder(folder, overwrite=overwrite) as fresh:
         place.engines.load_files(place.schema, fresh)

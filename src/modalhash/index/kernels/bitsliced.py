@@ -63,7 +63,6 @@ def address_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 
 
 def load_vector(builder: Any, words: Any, index: Any) -> Any:
-    """Return the vector that starts at a word."""
     return builder.load(builder.bitcast(builder.gep(words, [index]), _VECTOR.as_pointer()), align=8)
 
 
@@ -82,7 +81,6 @@ def _shuffle(builder: Any, first: Any, second: Any, order: list[int]) -> Any:
 
 
 def _select(builder: Any, condition: Any, yes: Any, no: Any) -> Any:
-    """Return the bits of ``yes`` where the condition is set, and those of ``no`` elsewhere."""
     return builder.or_(builder.and_(condition, yes), builder.and_(builder.not_(condition), no))
 
 
@@ -216,7 +214,6 @@ def sum_triples(typing_context: Any, planes: Any, table: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typing_context: Any, word: Any) -> Any:
-    """Return the position of the lowest set bit of a nonzero word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.IntType(1)(1))
@@ -307,7 +304,6 @@ def _call(builder: Any, name: str, kind: Any, *args: Any) -> Any:
 
 
 def _count(builder: Any, words: Any, index: Any, query: Any) -> Any:
-    """Return the number of differing bits between each word of a vector and the query's word."""
     differing = builder.xor(load_vector(builder, words, index), query)
     return _call(builder, f"llvm.ctpop.v{LANES}i64", _VECTOR, differing)
 

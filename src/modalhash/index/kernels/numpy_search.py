@@ -18,7 +18,6 @@ _NOTHING = np.empty(0, np.int64), np.empty(0, np.uint8)  # rows and their distan
 
 
 def _blocks(query: Array, words: Array, n: int, n_bits: int) -> Iterator[tuple[int, Array]]:
-    """Yield the first row of each block of rows and their distances from one query."""
     dtype = np.uint8 if n_bits < 256 else np.uint16
     for first in range(0, chunks_for(n), BLOCK_CHUNKS):
         block = words[first : first + BLOCK_CHUNKS]
@@ -57,7 +56,6 @@ def nearest(
 
 
 def _count(distances: Array, n_items: Array | None, n_bits: int) -> Array:
-    """Return the number of items at each distance."""
     if n_items is None:
         return np.bincount(distances, minlength=n_bits + 1)
     counts = np.zeros(n_bits + 1, np.int64)

@@ -254,7 +254,6 @@ class RLH(CrossModalHasher):
     def _learn_functions(
         self, name: str, part: LabelRegression, B: Array, inverse: Callable[[], Array], ridge: float, report: Reporter
     ) -> HashFunctions:
-        """Run step 2 for one modality."""
         targets = len(part.member) if self.unlabelled == "posterior" else part.folds.n
         return learn_functions(
             part.phi,

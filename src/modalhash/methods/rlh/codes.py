@@ -159,7 +159,6 @@ class PairKind:
 
 
 def cross_kinds(n_modalities: int) -> list[PairKind]:
-    """Return all pairs of modalities, or a single one with itself."""
     return [PairKind(i, j) for i in range(n_modalities) for j in range(i + 1, n_modalities)] or [PairKind(0, 0)]
 
 
@@ -322,7 +321,6 @@ class Adam:
         self.steps = 0
 
     def __call__(self, values: Array, slope: Array, rate: float) -> None:
-        """Update ``values`` in place by one step down the slope."""
         self.steps += 1
         self.first += np.float32(0.1) * (slope - self.first)
         self.second += np.float32(0.001) * (slope * slope - self.second)

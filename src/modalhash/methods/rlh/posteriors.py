@@ -88,7 +88,6 @@ class LabelSpace:
 
     @property
     def width(self) -> int:
-        """Number k of coordinates."""
         return self.n_classes if self.basis is None else int(self.basis.shape[1])
 
     def coordinates(self, rows: Array) -> Array:
@@ -174,7 +173,6 @@ class Ordered:
         return np.asarray(self._X[self._order[rows]])
 
     def mean(self, axis: int, dtype: Any) -> Array:
-        """Return the column means; ``axis`` is 0."""
         slices = row_slices(self.shape[0], max(1, STRIP_VALUES // self.shape[1]))
         return np.asarray(ordered_sum(self[rows].sum(axis=axis, dtype=dtype) for rows in slices) / self.shape[0])
 
@@ -256,7 +254,6 @@ class LabelRegression:
     scale: float  # inverse of their standard deviation
 
     def inverse(self, ridge: float) -> Array:
-        """Return (G + ridge I)⁻¹."""
         return RidgeFactor(self.gram, ridge).inverse()
 
     def code_functions(self, A: Array, b: Array) -> Array:
@@ -334,7 +331,6 @@ def fold_sums(phi: FeatureRows, member: Array, space: LabelSpace, folds: Folds) 
 
 
 def gram_without_labels(phi: FeatureRows, member: Array) -> Array:
-    """Return φᵀφ of the items without labels."""
     Q = phi._leading()
     total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
     return _whole_gram(total, mixed, square, Q)
