@@ -93,8 +93,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "experiments": [
         "provenance timing",
         "config",
-        "comparison measure",
-        "results tuning",
+        "measure measured",
+        "comparison results",
+        "tuning",
         "run",
     ],
     "index": [

@@ -12,7 +12,7 @@ from modalhash.data import generate
 from modalhash.evaluation import Protocol, holm, randomisation_test
 from modalhash.experiments import (
     MethodComparison,
-    Run,
+    Point,
     check_parameters,
     compare_methods,
     read_parameters,
@@ -22,9 +22,17 @@ from modalhash.experiments import (
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 
 
-def made(method, seed, precisions):
-    precisions = np.asarray(precisions, dtype=np.float32)
-    return Run(method, 8, seed, "a→b", "learned", float(precisions.mean()), 0.1, len(precisions), 9, 0.5, precisions)
+def compared(*methods, drawn=False):
+    """Return a comparison of methods, each given as a dict from seeds to average precisions."""
+    found = {
+        Point(name, "paired", "", 8, seed): {
+            "queries": seed if drawn else 0,
+            "databases": {"learned": {"a→b": {"map": np.mean(values), "chance": 0.1, "average_precision": values}}},
+        }
+        for name, seeds in zip("ab", methods, strict=False)
+        for seed, values in seeds.items()
+    }
+    return MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, found, "a", drawn)
 
 
 FIRST = {0: [0.2, 0.4, 0.6, 0.1], 1: [0.3, 0.2, 0.5, 0.1]}
@@ -33,8 +41,7 @@ SECOND = {0: [0.9, 0.8, 0.7, 0.6], 1: [0.5, 0.9, 0.8, 0.3]}
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_query_counts_once_where_the_seeds_ask_the_same(drawn):
-    runs = [made("a", seed, FIRST[seed]) for seed in FIRST] + [made("b", seed, SECOND[seed]) for seed in SECOND]
-    found = MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", drawn)
+    found = compared(FIRST, SECOND, drawn=drawn)
     join = np.concatenate if drawn else lambda arrays: np.mean(arrays, axis=0)
     first, second = (join([np.asarray(values[seed]) for seed in values]) for values in (FIRST, SECOND))
     (test,) = found.tests
@@ -44,10 +51,13 @@ def test_a_query_counts_once_where_the_seeds_ask_the_same(drawn):
 
 
 def test_only_seeds_that_both_have_are_compared():
-    runs = [made("a", 0, FIRST[0]), made("a", 1, FIRST[1]), made("b", 1, SECOND[1])]
-    found = MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a")
+    found = compared(FIRST, {1: SECOND[1]})
     assert found.tests[0].difference == pytest.approx(np.mean(SECOND[1]) - np.mean(FIRST[1]), abs=1e-6)
-    assert MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs[:1], "a").tests == []
+    assert compared(FIRST).tests == []
+
+
+def n_queries(found):
+    return {result["databases"]["learned"]["image→text"]["n_queries"] for result in found.results.values()}
 
 
 def test_it_says_what_the_data_are():
@@ -62,10 +72,10 @@ def test_sizes_of_the_data_set_are_drawn():
     data = generate(n_items=60, n_queries=15, seed=0).dataset()
     unsplit = replace(data, split=None, split_sizes={"query": 7})
     found = compare_methods(unsplit, ["chance"], bits=[8], seeds=[0])
-    assert {run.n_queries for run in found.runs if run.database == "learned"} == {7}
+    assert n_queries(found) == {7}
     assert found.drawn_split
     share = compare_methods(unsplit, ["chance"], bits=[8], seeds=[0], test_share=0.4)
-    assert {run.n_queries for run in share.runs if run.database == "learned"} == {30}
+    assert n_queries(share) == {30}
 
 
 def test_equal_methods_get_no_arrow():

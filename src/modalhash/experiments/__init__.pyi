@@ -2,9 +2,7 @@ from .comparison import (
     SCENARIOS as SCENARIOS,
     ComparisonOptions as ComparisonOptions,
     ComparisonOptionValues as ComparisonOptionValues,
-    MarkedSpread as MarkedSpread,
     MethodComparison as MethodComparison,
-    Run as Run,
     SignificanceTest as SignificanceTest,
     compare_methods as compare_methods,
 )
@@ -25,6 +23,7 @@ from .config import (
     write_parameters as write_parameters,
 )
 from .measure import RECALL as RECALL
+from .measured import MarkedSpread as MarkedSpread, Measured as Measured
 from .provenance import Input as Input, code_digest as code_digest, describe_environment as describe_environment
 from .results import (
     Results as Results,

@@ -10,7 +10,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, TypedDict, Unpack
@@ -33,45 +33,16 @@ from modalhash.evaluation import (
     render_curves,
     unseen_items,
 )
-from modalhash.experiments.config import check_parameters
+from modalhash.experiments.config import LABEL_CHANGES, Point, Scenario, check_parameters
+from modalhash.experiments.measure import apply_scenario
+from modalhash.experiments.measured import DRAWN, Measured, Result, marked
 from modalhash.experiments.timing import Prepared, describe_work, nearest_to_mean, time_small_fits
 from modalhash.methods import registry
 
+Place = tuple[str, int, str, str]
+"""Method, bits, direction and database."""
 SCENARIOS = ("paired", "unpaired", "unequal", "semi_paired", "noisy_labels", "missing_labels")
 """Changes of the training items, which are functions of :mod:`modalhash.data`."""
-DRAWN = ("learned", "unseen")
-"""Databases with curves."""
-Curves = dict[tuple[str, str, int], dict[str, Array]]
-"""(database, direction, bits) → method → precision at recall 0, 0.02, …"""
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """The mAP of one direction in one database, measured once."""
-
-    method: str
-    bits: int
-    seed: int
-    direction: str
-    database: str
-    map: float
-    chance: float
-    n_queries: int
-    n_items: int
-    fit_seconds: float
-    average_precision: Array = field(repr=False)
-    """Per query; NaN if the protocol excludes it."""
-    curve: Array | None = field(repr=False, default=None)
-    """Precision at recall 0, 0.02, 0.04, …"""
-
-    def to_json(self, *, per_query: bool = False) -> dict[str, Any]:
-        """Return plain values; ``per_query`` adds rounded average precisions and the curve."""
-        values = dict(vars(self))
-        precisions, curve = values.pop("average_precision"), values.pop("curve")
-        if per_query:
-            values["average_precision"] = [None if np.isnan(x) else round(float(x), 4) for x in precisions]
-            values["curve"] = None if curve is None else [round(float(x), 5) for x in curve]
-        return values
 
 
 @dataclass(frozen=True)
@@ -85,19 +56,8 @@ class SignificanceTest(PairedTest):
     database: str
 
 
-@dataclass(frozen=True)
-class MarkedSpread(Spread):
-    """A spread over seeds with an arrow if it differs from the reference."""
-
-    arrow: str = ""
-    p_holm: float | None = None
-
-    def __str__(self) -> str:
-        return f"{super().__str__()} {self.arrow}".rstrip()
-
-
 @dataclass(frozen=True, eq=False)
-class MethodComparison:
+class MethodComparison(Measured):
     """The results of :func:`compare_methods`, from which tables are made."""
 
     dataset: str
@@ -105,7 +65,7 @@ class MethodComparison:
     protocol: Protocol
     parameters: Mapping[str, Mapping[str, Any]]
     """Non-default parameters of each method, in the order given."""
-    runs: Sequence[Run]
+    found: Mapping[Point, Result]
     reference: str
     drawn_split: bool = False
     """Whether each seed drew its own queries because the data have no split."""
@@ -114,86 +74,70 @@ class MethodComparison:
 
     @cached_property
     def methods(self) -> list[str]:
-        """Methods with any run, in the order given."""
-        measured = {run.method for run in self.runs}
+        """Methods with any result, in the order given."""
+        measured = {point.label for point in self.results}
         return [method for method in self.parameters if method in measured]
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, int, str, str], dict[int, Run]]:
-        found: dict[tuple[str, int, str, str], dict[int, Run]] = {}
-        for run in self.runs:
-            found.setdefault((run.method, run.bits, run.direction, run.database), {})[run.seed] = run
-        return found
+    def bits(self) -> list[int]:
+        """Code lengths in the order given."""
+        return list(dict.fromkeys(point.bits for point in self.results))
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        rows = dict.fromkeys((point.label, point.bits) for point in self.results)
+        return [
+            (method, bits, direction, database)
+            for (method, bits), database, direction in product(rows, self.databases, self.directions)
+            if self.spread(method, bits, direction, database) is not None
+        ]
+
+    @cached_property
+    def _tests(self) -> dict[Place, PairedTest]:
+        differences = {
+            place: self.difference(self.of(*place[:2]), self.of(self.reference, place[1]), place[3], place[2])
+            for place in self._places
+            if place[0] != self.reference
+        }
+        return paired_tests({place: values for place, values in differences.items() if values is not None})
 
     @cached_property
     def tests(self) -> list[SignificanceTest]:
         """Tests of every other method against the reference, where both were measured with the same seeds.
 
-        If all seeds have the same queries, a query counts once with its mean over the seeds; otherwise the queries of
-        the seeds are concatenated.
+        If all seeds have the same queries, a query counts once with its mean over the seeds.
         """
-        differences: dict[tuple[str, int, str, str], Array] = {}
-        for place, runs in self._by_place.items():
-            others = self._by_place.get((self.reference, *place[1:]), {})
-            seeds = sorted(runs.keys() & others.keys())
-            if place[0] == self.reference or not seeds:
-                continue
-            each = [runs[seed].average_precision - others[seed].average_precision for seed in seeds]
-            joined = np.concatenate(each) if self.drawn_split else np.mean(each, axis=0)
-            differences[place] = np.asarray(joined, dtype=np.float64)
         return [
             SignificanceTest(**vars(test), method=method, reference=self.reference, bits=bits, direction=direction,
                              database=database)
-            for (method, bits, direction, database), test in paired_tests(differences).items()
+            for (method, bits, direction, database), test in self._tests.items()
         ]  # fmt: skip
-
-    def spread(self, method: str, bits: int, direction: str, database: str) -> MarkedSpread | None:
-        """Return mean and deviation of the mAP over the seeds, with the arrow of its test; None if not measured."""
-        runs = self._by_place.get((method, bits, direction, database))
-        if not runs:
-            return None
-        test = self._tests_by_place.get((method, bits, direction, database))
-        found = Spread.of([run.map for run in runs.values()])
-        return MarkedSpread(found.mean, found.sd, found.n, test.arrow if test else "", test.p_holm if test else None)
-
-    @cached_property
-    def _tests_by_place(self) -> dict[tuple[str, int, str, str], SignificanceTest]:
-        return {(test.method, test.bits, test.direction, test.database): test for test in self.tests}
 
     def table(self) -> Table:
         """Return a table with a row per code length, direction and method, and a column per database."""
         kinds, several = CHOICES["database"], len(self.methods) > 1
         rows = []
-        for bits, direction in dict.fromkeys((run.bits, run.direction) for run in self.runs):
-            for method in self.methods:
-                spreads = [self.spread(method, bits, direction, kind) for kind in kinds]
-                if any(spread is not None for spread in spreads):
-                    chances = [self._chance(bits, direction, kind) for kind in ("learned", "unseen")]
-                    rows.append([str(bits), direction, *([method] if several else []), *spreads, *chances])
+        for bits, direction, method in product(self.bits, self.directions, self.methods):
+            spreads = [self._marked((method, bits, direction, kind)) for kind in kinds]
+            if any(spread is not None for spread in spreads):
+                chances = [self.chance(direction, kind, bits) for kind in ("learned", "unseen")]
+                rows.append([str(bits), direction, *([method] if several else []), *spreads, *chances])
         columns = ["bits", "direction", *(["method"] if several else []), *kinds, "chance", "chance (unseen)"]
         data = f"{self.dataset} (data: {self.kind})"
         title = f"{', '.join(self.methods)} on {data}, {self.scenario}: {self.protocol.measure}"
         return Table(title, columns, rows, self._notes())
 
-    def _chance(self, bits: int, direction: str, kind: str) -> float | None:
-        found = [run.chance for run in self.runs if (run.bits, run.direction, run.database) == (bits, direction, kind)]
-        return float(np.mean(found)) if found else None
-
-    def curves(self) -> Curves:
-        found: Curves = {}
-        directions = dict.fromkeys(run.direction for run in self.runs)
-        lengths = dict.fromkeys(run.bits for run in self.runs)
-        for database, direction, bits, method in product(DRAWN, directions, lengths, self.methods):
-            runs = self._by_place.get((method, bits, direction, database), {}).values()
-            if kept := [run.curve for run in runs if run.curve is not None]:
-                found.setdefault((database, direction, bits), {})[method] = mean_curve(kept)
-        return found
+    def _marked(self, place: Place) -> Spread | None:
+        method, bits, direction, database = place
+        spread = self.spread(method, bits, direction, database)
+        return None if spread is None else marked(spread, self._tests.get(place))
 
     def to_figure(self, kind: str = "svg") -> bytes:
         """Return precision over recall as an svg, png or pdf file; needs the extra ``plot``."""
         title = f"Precision over recall on {self.dataset} (data: {self.kind}), {self.scenario}"
         caption = "\n".join([f"Mean over {self._seeds()}. The thick line is {self.reference}.", *self._settings(DRAWN)])
-        return render_curves(self.curves(), title=title, caption=caption, bold=self.reference, kind=kind)
+        curves = self.curves_of({(method, "", ""): method for method in self.methods})
+        return render_curves(curves, title=title, caption=caption, bold=self.reference, kind=kind)
 
     def _notes(self) -> list[str]:
         notes = self._settings(CHOICES["database"])
@@ -203,17 +147,15 @@ class MethodComparison:
         return notes
 
     def _seeds(self) -> str:
-        return f"{len({run.seed for run in self.runs})} seed(s)"
+        return f"{len(self.seeds)} seed(s)"
 
     def _settings(self, databases: Sequence[str]) -> list[str]:
-        sizes = {run.database: run for run in reversed(self.runs)}
         notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in databases]
-        notes += [
-            f"{kind}: {sizes[kind].n_queries} queries, {sizes[kind].n_items} items ({sizes[kind].direction})"
-            if kind in sizes
-            else f"{kind}: not measured; fewer items than the cut-off of {self.protocol.cutoff}"
-            for kind in ("learned", "unseen")
-        ]
+        direction = self.directions[0]
+        for kind in ("learned", "unseen"):
+            entries = self.entries(self.results.values(), kind, direction)
+            size = f"{entries[0]['n_queries']} queries, {entries[0]['n_items']} items ({direction})" if entries else ""
+            notes.append(f"{kind}: {size or f'not measured; fewer items than the cut-off of {self.protocol.cutoff}'}")
         for method, given in self.parameters.items():
             if given and method in self.methods:
                 notes.append(f"{method}: {', '.join(f'{name}={value}' for name, value in given.items())}")
@@ -232,7 +174,12 @@ class MethodComparison:
             "parameters": {method: dict(given) for method, given in self.parameters.items()},
             "reference": self.reference,
             "tests": [vars(test) for test in self.tests],
-            "runs": [run.to_json(per_query=per_query) for run in self.runs],
+            "runs": [
+                _run_to_json(point, result, database, direction, entry, per_query=per_query)
+                for point, result in self.results.items()
+                for database, directions in result["databases"].items()
+                for direction, entry in directions.items()
+            ],
         }
         return json.dumps(content, indent=2, ensure_ascii=False)
 
@@ -245,16 +192,33 @@ class MethodComparison:
         ]
         lines = csv.writer(out, lineterminator="\n")
         lines.writerow(columns)
-        for place, runs in self._by_place.items():
-            spread = Spread.of([run.map for run in runs.values()])
-            chance, seconds = (
-                float(np.mean([getattr(run, name) for run in runs.values()])) for name in ("chance", "fit_seconds")
-            )
-            test = self._tests_by_place.get(place)
-            tested = ["", "", "", ""] if test is None else [test.reference, test.difference, test.p, test.p_holm]
+        for place in self._places:
+            method, bits, direction, database = place
+            runs, test = self.of(method, bits), self._tests.get(place)
+            entries = self.entries(runs.values(), database, direction)
+            spread = Spread.of([entry["map"] for entry in entries])
+            chance = float(np.mean([entry["chance"] for entry in entries]))
+            seconds = float(np.mean([result["seconds"]["fit"] for result in runs.values()]))
+            tested = ["", "", "", ""] if test is None else [self.reference, test.difference, test.p, test.p_holm]
             sd = "" if spread.sd is None else spread.sd
             lines.writerow([self.dataset, self.scenario, *place, spread.mean, sd, spread.n, chance, seconds, *tested])
         return out.getvalue()
+
+
+def _run_to_json(
+    point: Point, result: Result, database: str, direction: str, entry: Mapping[str, Any], *, per_query: bool
+) -> dict[str, Any]:
+    """Return plain values of one direction; ``per_query`` adds rounded average precisions and the curve."""
+    values = {
+        **{"method": point.label, "bits": point.bits, "seed": point.seed, "direction": direction, "database": database},
+        **{name: entry[name] for name in ("map", "chance", "n_queries", "n_items")},
+        "fit_seconds": result["seconds"]["fit"],
+    }
+    if per_query:
+        precisions = entry["average_precision"]
+        values["average_precision"] = [None if np.isnan(x) else round(float(x), 4) for x in precisions]
+        values["curve"] = [round(float(x), 5) for x in entry["curve"]]
+    return values
 
 
 class ComparisonOptionValues(TypedDict, total=False):
@@ -336,11 +300,11 @@ def compare_methods(
     if reference not in given:
         raise ValueError(f"the reference {reference!r} is not among the methods {', '.join(given)}")
     work = _Work(dataset, parameters, scenario, protocol, how.test_share)
-    runs: list[Run] = []
+    found: dict[Point, Result] = {}
 
     def measured() -> MethodComparison:
         drawn = dataset.split is None
-        return MethodComparison(dataset.name, scenario, protocol, parameters, runs, reference, drawn, dataset.kind)
+        return MethodComparison(dataset.name, scenario, protocol, parameters, found, reference, drawn, dataset.kind)
 
     if report is not None and how.bits and how.seeds and (line := work.describe(how.bits, how.seeds)):
         report(line)
@@ -355,12 +319,12 @@ def compare_methods(
                     )
                 # all methods before the next seed, so that an invalid value is found early
                 for name in given:
-                    found, line = work.measure(name, n_bits, seed, parts, pairs)
-                    runs += found
+                    point = Point(name, scenario, "", n_bits, seed)
+                    found[point], line = work.measure(point, parts, pairs)
                     if report is not None:
                         report(line)
     except BaseException:
-        if runs and partial is not None:
+        if found and partial is not None:
             partial(measured())
         raise
     return measured()
@@ -379,8 +343,10 @@ class _Work:
     def model(self, name: str, n_bits: int, seed: int) -> Any:
         return make_model(registry.get(name), n_bits, seed, self.parameters[name])
 
-    def measure(self, name: str, n_bits: int, seed: int, parts: SplitData, pairs: Any) -> tuple[list[Run], str]:
-        model = self.model(name, n_bits, seed)
+    def measure(self, point: Point, parts: SplitData, pairs: Any) -> tuple[Result, str]:
+        """Fit a method and search the databases; return the result and a summary line."""
+        name = point.label
+        model = self.model(name, point.bits, point.seed)
         start = time.perf_counter()
         try:
             model.fit(parts.training.features, parts.training.labels, pairs=pairs)
@@ -389,14 +355,18 @@ class _Work:
         seconds = time.perf_counter() - start
         kinds = large_enough(parts, self.protocol)
         results = evaluate_databases(model, parts, protocol=self.protocol, databases=kinds)
-        runs = [
-            Run(name, n_bits, seed, d.name, kind, d.map, d.chance, d.n_queries, d.n_items, seconds, d.average_precision,
-                d.by_rank.on_recall_grid(RECALL_STEP)[1])
+        databases = {
+            kind: {
+                d.name: {"map": d.map, "chance": d.chance, "n_queries": d.n_queries, "n_items": d.n_items,
+                         "average_precision": d.average_precision, "curve": d.by_rank.on_recall_grid(RECALL_STEP)[1]}
+                for d in result.directions.values()
+            }
             for kind, result in results.items()
-            for d in result.directions.values()
-        ]  # fmt: skip
+        }  # fmt: skip
         maps = ", ".join(f"{kind} {result.map:.4f}" for kind, result in results.items())
-        return runs, f"{name}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}"
+        line = f"{name}, {point.bits} bits, seed {point.seed}: fitted in {seconds:.1f} s; {maps}"
+        queries = point.seed if self.dataset.split is None else 0  # each seed draws its own, or all have the same
+        return {"seconds": {"fit": seconds}, "queries": queries, "databases": databases}, line
 
     def describe(self, bits: Sequence[int], seeds: Sequence[int]) -> str | None:
         """Return the number of fits and their time, from small fits of the mean length; None if all failed."""
@@ -425,12 +395,6 @@ def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, 
     return model.set_params(**{name: value for name, value in usual.items() if name in known} | dict(parameters))
 
 
-def mean_curve(curves: Sequence[Any]) -> Array:
-    """Return the mean of curves, up to the end of the shortest."""
-    n = min(map(len, curves))
-    return np.mean([curve[:n] for curve in curves], axis=0)
-
-
 def check_measurable(dataset: Dataset) -> None:
     if not dataset.features:
         raise ValueError(
@@ -442,8 +406,12 @@ def check_measurable(dataset: Dataset) -> None:
 
 def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | None = None) -> tuple[SplitData, Any]:
     """Return the parts of a data set under a scenario, and the pairs for ``fit``."""
-    changed, pairs = apply_to_training(with_split(dataset, seed=seed, share=test_share), scenario, seed)
-    parts = changed.parts()
+    dataset, pairs = with_split(dataset, seed=seed, share=test_share), None
+    if scenario in LABEL_CHANGES:  # pairs stay as they are, and each keeps one label row
+        dataset = getattr(scenarios, scenario)(dataset, seed=seed, shared=dataset.parts().training.paired)
+    else:
+        dataset, pairs = apply_scenario(Scenario.parse(scenario), dataset, seed)
+    parts = dataset.parts()
     if pairs is None and parts.training.paired:
         pairs = "aligned"  # by their ids
     return parts, pairs
@@ -455,17 +423,6 @@ def split_by(dataset: Dataset, query_ids: Array) -> Split:
         {name: ids[~masks[name]] for name, ids in dataset.ids.items()},
         {name: ids[masks[name]] for name, ids in dataset.ids.items()},
     )
-
-
-def apply_to_training(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset, Any]:
-    if scenario == "paired":
-        return scenarios.paired(dataset), None
-    if scenario == "semi_paired":
-        return scenarios.semi_paired(dataset, seed=seed)
-    change: Callable[..., Dataset] = getattr(scenarios, scenario)
-    if scenario in ("noisy_labels", "missing_labels"):  # a pair keeps one label row
-        return change(dataset, seed=seed, shared=dataset.parts().training.paired), None
-    return change(dataset, seed=seed), None
 
 
 def large_enough(parts: SplitData, protocol: Protocol) -> list[str]:

@@ -22,14 +22,10 @@ import numpy as np
 from modalhash.core.files import write_atomically
 from modalhash.core.typing import Array
 from modalhash.evaluation import PairedTest, Spread, Table, describe_tests, paired_tests, render_curves
-from modalhash.experiments.comparison import DRAWN, Curves, MarkedSpread, mean_curve
 from modalhash.experiments.config import Cell, Grid, Point, Sweep, cells_of
+from modalhash.experiments.measured import Measured, Result, RowName, marked
 
 FORMAT = 2
-DATABASES = ("learned", "hashed", "unseen", "retrieval")
-Result = dict[str, Any]
-RowName = tuple[str, str, str]
-"""Label, scenario and sweep."""
 TestedPlace = tuple[RowName, int, str, str]
 """Row, bits, direction and database."""
 
@@ -225,7 +221,7 @@ def _parsed(text: str, name: str, path: Path) -> Result:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Study(Measured):
     """The results of one grid on one data set."""
 
     grid: Grid
@@ -234,11 +230,6 @@ class Study:
     cells: Mapping[Point, Cell]
     """Including those without a result."""
     found: Mapping[Point, Result]
-    """Results, including failures."""
-
-    @cached_property
-    def results(self) -> dict[Point, Result]:
-        return {point: result for point, result in self.found.items() if "error" not in result}
 
     @cached_property
     def failures(self) -> dict[Point, str]:
@@ -275,25 +266,6 @@ class Study:
         return f"{row[0]} ({row[1]})" if self.has_scenarios else row[0]
 
     @cached_property
-    def bits(self) -> list[int]:
-        return sorted({point.bits for point in self.results})
-
-    @cached_property
-    def seeds(self) -> list[int]:
-        return sorted({point.seed for point in self.results})
-
-    @cached_property
-    def databases(self) -> list[str]:
-        found = {kind for result in self.results.values() for kind in result.get("databases", {})}
-        return [kind for kind in DATABASES if kind in found]
-
-    @cached_property
-    def directions(self) -> list[str]:
-        """Measured directions, e.g. ``image→text``."""
-        entries = (entry for result in self.results.values() for entry in result.get("databases", {}).values())
-        return list(dict.fromkeys(direction for entry in entries for direction in entry))
-
-    @cached_property
     def sweeps(self) -> list[Sweep]:
         """Sweeps with two points or more; the defaults alone, which other tables share, show nothing."""
         points: dict[str, set[str]] = {}
@@ -301,50 +273,9 @@ class Study:
             points.setdefault(point.sweep, set()).add(point.label)
         return [sweep for sweep in self.grid.sweeps if len(points.get(sweep.name, ())) > 1]
 
-    @cached_property
-    def _by_row(self) -> dict[tuple[str, str, str, int], dict[int, Result]]:
-        found: dict[tuple[str, str, str, int], dict[int, Result]] = defaultdict(dict)
-        for point, result in sorted(self.results.items(), key=lambda item: item[0].seed):
-            for scenario in (point.scenario, ""):
-                found[point.label, scenario, point.sweep, point.bits].setdefault(point.seed, result)
-        return found
-
-    def of(self, label: str, bits: int, sweep: str = "", scenario: str = "") -> dict[int, Result]:
-        """Return the results by seed. Without a scenario, use the row's only or first one."""
-        return self._by_row.get((label, scenario, sweep, bits), {})
-
-    def of_row(self, row: RowName, bits: int) -> dict[int, Result]:
-        label, scenario, sweep = row
-        return self.of(label, bits, sweep, scenario)
-
     def reference_of_row(self, row: RowName, reference: str, bits: int) -> dict[int, Result]:
         """Return the results of the reference in the same scenario, or in its first one."""
         return self.of_row((reference, *row[1:]), bits) or self.of(reference, bits)
-
-    def entry(self, result: Result, database: str, direction: str) -> Mapping[str, Any] | None:
-        """Return the measurements in one direction on one kind of database, or None."""
-        found: Mapping[str, Any] | None = result.get("databases", {}).get(database, {}).get(direction)
-        return found
-
-    def _entries(self, results: Iterable[Result], database: str, direction: str) -> list[Mapping[str, Any]]:
-        found = (self.entry(result, database, direction) for result in results)
-        return [entry for entry in found if entry is not None]
-
-    def spread(
-        self, label: str, bits: int, direction: str, database: str, sweep: str = "", scenario: str = ""
-    ) -> Spread | None:
-        entries = self._entries(self.of(label, bits, sweep, scenario).values(), database, direction)
-        return Spread.of([entry["map"] for entry in entries]) if entries else None
-
-    def mean(
-        self, label: str, bits: int, direction: str, database: str = "learned", sweep: str = "", scenario: str = ""
-    ) -> float | None:
-        found = self.spread(label, bits, direction, database, sweep, scenario)
-        return None if found is None else found.mean
-
-    def chance(self, direction: str, database: str) -> float | None:
-        entries = self._entries(self.results.values(), database, direction)
-        return float(np.mean([entry["chance"] for entry in entries])) if entries else None
 
     def seconds(self, label: str, bits: int, scenario: str = "") -> Spread | None:
         values = [result["seconds"]["cpu"] for result in self.of(label, bits, scenario=scenario).values()]
@@ -355,37 +286,8 @@ class Study:
         found = self.of(label, bits, scenario=scenario).values()
         return max((result["memory"]["peak"] for result in found if result.get("memory")), default=None)
 
-    def curve(self, label: str, bits: int, direction: str, database: str, scenario: str = "") -> Array | None:
-        """Return the precision over the recall grid, mean over the seeds."""
-        entries = self._entries(self.of(label, bits, scenario=scenario).values(), database, direction)
-        curves = [entry["curve"] for entry in entries if "curve" in entry]
-        return mean_curve(curves) if curves else None
-
-    def per_query(self, label: str, bits: int, direction: str, database: str, seeds: Iterable[int]) -> Array | None:
-        """Return the average precision of every query.
-
-        This is the mean over the seeds if these have the same queries, otherwise their concatenation, so that no query
-        is counted twice.
-        """
-        found = self.of(label, bits)
-        return self._joined([found[seed] for seed in seeds], database, direction)
-
-    def _joined(self, results: Iterable[Result], database: str, direction: str) -> Array | None:
-        found = [(one["queries"], self._each_query(one, database, direction)) for one in results]
-        kept = [(queries, values) for queries, values in found if values is not None]
-        if not kept:
-            return None
-        same = len({queries for queries, _ in kept}) == 1
-        return (np.mean if same else np.concatenate)([values for _, values in kept], axis=0)
-
-    def _each_query(self, result: Result, database: str, direction: str) -> Array | None:
-        entry = self.entry(result, database, direction)
-        if entry is None or "average_precision" not in entry:
-            return None
-        return np.array([np.nan if x is None else x for x in entry["average_precision"]])
-
     def precision_at(self, label: str, bits: int, direction: str, database: str) -> dict[int, float]:
-        entries = self._entries(self.of(label, bits).values(), database, direction)
+        entries = self.entries(self.of(label, bits).values(), database, direction)
         found = [entry["precision_at"] for entry in entries if "precision_at" in entry]
         return {int(n): float(np.mean([one[n] for one in found])) for n in (found[0] if found else ())}
 
@@ -415,7 +317,7 @@ class Study:
         return paired_tests(differences, draws=draws)
 
     def _mean_of_row(self, row: RowName, bits: int, direction: str, database: str) -> float:
-        found = self._entries(self.of_row(row, bits).values(), database, direction)
+        found = self.entries(self.of_row(row, bits).values(), database, direction)
         return sum(entry["map"] for entry in found) / len(found) if found else -1.0
 
     def _difference(self, row: RowName, reference: str, bits: int, direction: str, database: str) -> Array | None:
@@ -423,17 +325,7 @@ class Study:
         if row[0] == reference:
             return None
         own, other = self.of_row(row, bits), self.reference_of_row(row, reference, bits)
-        pairs = [
-            (own[seed], other[seed])
-            for seed in sorted(own.keys() & other.keys())
-            if own[seed]["queries"] == other[seed]["queries"]
-            and self._each_query(own[seed], database, direction) is not None
-            and self._each_query(other[seed], database, direction) is not None
-        ]
-        if not pairs:
-            return None
-        first, second = (self._joined(results, database, direction) for results in zip(*pairs, strict=True))
-        return None if first is None or second is None else first - second
+        return self.difference(own, other, database, direction)
 
 
 def kind_of(facts: Mapping[str, Any]) -> str:
@@ -499,9 +391,7 @@ def reference_of(study: Study, against: str = "") -> str:
 def _marked(study: Study, place: TestedPlace, tests: Mapping[TestedPlace, PairedTest]) -> Spread | None:
     (label, scenario, sweep), bits, direction, database = place
     spread, test = study.spread(label, bits, direction, database, sweep, scenario), tests.get(place)
-    if spread is None or test is None:
-        return spread
-    return MarkedSpread(spread.mean, spread.sd, spread.n, test.arrow, test.p_holm)
+    return spread if spread is None or test is None else marked(spread, test)
 
 
 def _settings(study: Study, direction: str) -> list[str]:
@@ -550,12 +440,7 @@ def curve_figure(study: Study, against: str = "", kind: str = "svg") -> bytes | 
 
     The thick line is the reference. Needs the extra ``plot``.
     """
-    curves: Curves = {}
-    for database, direction, bits in product(DRAWN, study.directions, study.bits):
-        for label, scenario, sweep in study.shown:
-            curve = None if sweep else study.curve(label, bits, direction, database, scenario)
-            if curve is not None:
-                curves.setdefault((database, direction, bits), {})[study.name((label, scenario, sweep))] = curve
+    curves = study.curves_of({row: study.name(row) for row in study.shown})
     if not curves:
         return None
     bold = next((study.name(row) for row in study.shown if row[0] == reference_of(study, against)), "")
