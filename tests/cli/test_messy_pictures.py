@@ -161,8 +161,8 @@ def test_labels_are_the_folders_of_an_archive_but_for_its_own(engine, tmp_path):
     found = {line["id"]: (line["labels"], line["path"]) for line in lines if line["id"].startswith("trip.zip/")}
     assert found == {
         f"trip.zip/{name}": (labels, f"{tmp_path}/trip.zip!/{name}")
-        for name, labels in (("trip/sea/Red/1.png", ["sea", "Red"]), ("trip/2.png", []), ("sea/3.png", ["sea"]))
-    }
+        for name, labels in (("trip/sea/Red/1.png", ["sea", "red"]), ("trip/2.png", []), ("sea/3.png", ["sea"]))
+    }, "the label Red is the red of the engine"
 
 
 def test_members_of_archives_in_a_table(engine, tmp_path):

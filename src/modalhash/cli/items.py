@@ -31,7 +31,6 @@ from modalhash.cli.common import (
     show_problems,
 )
 from modalhash.cli.options import OpeningOptions, ReadingOptions, ReportOptions, TableOptions, with_option_groups
-from modalhash.engine import ids_summary
 from modalhash.engine.settings import AddOptions, EncodeOptions, FieldNames, Workers
 
 if TYPE_CHECKING:
@@ -111,6 +110,8 @@ def remove(
 
     modalhash remove engine < ids.txt
     """
+    from modalhash.engine import ids_summary
+
     wanted = ids or [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
     if not wanted:
         raise ValueError("no ids; give them as arguments, or pipe them in, one per line")

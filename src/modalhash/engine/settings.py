@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from modalhash.core.option import Option, Options
-from modalhash.data import TableFormat
 from modalhash.store import KINDS, PICTURE_TEXT, SEARCHED_FIELDS, Comparison, Filter, all_of
+
+if TYPE_CHECKING:
+    from modalhash.data import TableFormat
+else:  # the command line imports this module, and the readers of tables import numpy
+    TableFormat = Any
 
 FieldNames = Annotated[
     Mapping[str, str] | None,

@@ -11,7 +11,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash.core import files as _files
-from modalhash.engine import EngineError, EngineReplacedError, engine as engine_module
+from modalhash.engine import EngineError, EngineReplacedError, searching
 from modalhash.engine.searching import ONE_PIXEL_GIF
 from modalhash.engine.storage.folder import CONFIG, ITEMS, MEDIA, read_parts
 
@@ -119,7 +119,7 @@ def test_an_engine_that_is_replaced_while_it_is_opened_is_opened_whole(engine, o
             replaced.append(put(other, engine.path))
         return parts
 
-    monkeypatch.setattr(engine_module, "read_parts", then_replace)
+    monkeypatch.setattr(searching, "read_parts", then_replace)
     with Engine.open(engine.path) as opened:
         assert [opened.n_bits, opened.store.n_bits, opened.replaced] == [8, 8, False]
 
