@@ -81,7 +81,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "training.learn",
         "storage.backup storage.folder_sync storage.milvus_follower storage.relabel",
         "storage.opening training.check training.train",
-        "searching",
+        "searching training.online",
         "engine",
     ],
     "evaluation": [

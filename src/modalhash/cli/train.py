@@ -192,6 +192,12 @@ def retrain(
     next command that opens it removes leftover files. Retraining takes as long as
     training, and disk space for a second engine.
 
+    With [b]--online[/b], an engine of a method that learns in chunks ([b]--method lemon[/b])
+    learns from new labelled items alone. Codes learned before stay, those of items
+    without labels follow, and encoders, confidence and the order of hits stay as
+    they were. New labels that arrive late are found less well than after a full
+    retraining, so do one from time to time.
+
     Items whose picture is missing cannot be encoded: they are listed and nothing is
     changed, unless [b]--drop-missing[/b] is given. An engine of given features (a
     data set without pictures or texts) cannot be retrained.
@@ -204,6 +210,8 @@ def retrain(
     modalhash add engine new.csv && modalhash retrain engine
 
     modalhash retrain engine --bits auto
+
+    modalhash add engine new.csv && modalhash retrain engine --online
 
     modalhash retrain engine --encoder text=text+use --drop-missing
     """

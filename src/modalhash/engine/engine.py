@@ -6,7 +6,7 @@ import base64
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -333,6 +333,9 @@ class Engine(SearchEngine):
         are in the new engine; later ones raise :class:`EngineReplacedError`. A killed process leaves the old engine or
         the new one.
 
+        With ``online=True`` it learns only from items that were labelled since, chunk by chunk; see
+        :class:`RetrainOverrides`.
+
         An engine of given features (a data set without texts or pictures) cannot be retrained, because they are not
         stored.
 
@@ -345,6 +348,7 @@ class Engine(SearchEngine):
         changes : options that differ from the last training, e.g. ``n_bits=64, labels="names"``: see
             :class:`RetrainOverrides`. Another method starts with its default parameters
         """
+        from modalhash.engine.training.online import check_online, learn_online
         from modalhash.engine.training.train import StoredItems, retrain_engine, settings_again
 
         self._check_writable()
@@ -352,10 +356,20 @@ class Engine(SearchEngine):
         problems = ProblemCollector(on_problem, strict=False)
         parts = read_parts(self.path, trust=bool(self._options["trust"]))  # its own encoders, because they are fitted
         settings = settings_again(parts, overrides, database=self._options["database"])
+        training = None
+        if overrides.online:
+            check_online(parts, overrides)
+            training = partial(learn_online, parts=parts)
         reader = StoredItems(
-            self.store, self._content_of, self._files, problems, drop_missing=drop_missing, workers=settings.workers
+            self.store,
+            self._content_of,
+            self._files,
+            problems,
+            drop_missing=drop_missing,
+            workers=settings.workers,
+            codes_stay=overrides.online,
         )
-        retrain_engine(self.path, reader, settings, self._generation.check, callback)
+        retrain_engine(self.path, reader, settings, self._generation.check, callback, training)
         problems.warn()
         engine = self.reopen()
         engine.problems = tuple(problems.problems)

@@ -243,6 +243,7 @@ class RetrainOptionValues(TypedDict, total=False):
     labels: str | None
     codes: str | None
     workers: int | None
+    online: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +258,13 @@ class RetrainOverrides(Options, like=TrainSettings, by_default="unchanged"):
     labels: str | None = None
     codes: str | None = None
     workers: Workers = None
+    online: Annotated[
+        bool,
+        Option(
+            "Learn only from items with labels and hashed codes, which are those added or held out, chunk by chunk. "
+            "Encoders and learned codes stay; hashed codes follow. Needs a method with ``partial_fit``: ``lemon``."
+        ),
+    ] = False
 
 
 class EncodeOptionValues(TypedDict, total=False):

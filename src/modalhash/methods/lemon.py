@@ -39,8 +39,8 @@ Departures from the authors' code:
 - Classes may appear late: H₂, H₃ and H₆ get zeros for them, which is exact. Their queries find less, because the codes
   of earlier chunks leave them little room.
 - A chunk of less than ``SMALL`` rows per bit cannot be balanced. Its codes are sgn(GH₆), the main term of step 4, and
-  it adds nothing to H₁, H₂, H₅ and H₆. Items of which all labels are new since the last larger chunk get the code that
-  is nearest to the hashed codes of the items with each of their labels.
+  it adds nothing to H₁, H₂, H₅ and H₆. Items of which all labels are new since the last larger chunk get sgn(GH₃),
+  where the first items of a class count with their hashed codes.
 """
 
 from __future__ import annotations
@@ -274,12 +274,13 @@ class LEMON(CrossModalHasher):
     def _codes_of_small_chunk(
         self, state: Mapping[str, Any], G: Array, F: Mapping[str, Array], there: Mapping[str, Array]
     ) -> Array:
-        """Return sgn(GH₆); rows with new labels alone get codes that agree with their hashed codes."""
+        """Return sgn(GH₆), or for new labels the code of the items that have had them first, from their features."""
         functions, hashed = self._functions(state), np.zeros((len(G), self.n_bits))
         for name, own in there.items():
             hashed[own] += F[name] @ functions[name]
         new = ~(G @ state["H6"]).any(axis=1)
-        return codes_of_labels({**state, "H3": state["H3"] + G[new].T @ sign(hashed[new])}, G)
+        first = ~state["H3"].any(axis=1)  # classes without a code
+        return codes_of_labels({**state, "H3": state["H3"] + first[:, None] * (G[new].T @ sign(hashed[new]))}, G)
 
     def _functions(self, state: Mapping[str, Any]) -> dict[str, Array]:
         """Return W = (FᵀF + ξI)⁻¹ FᵀB, eqs. (24)-(27), without a ridge on the intercept."""

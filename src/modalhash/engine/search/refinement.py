@@ -246,16 +246,18 @@ class Refinement:
         """Return vectors of items with other labels; the posteriors include the labels, as after training.
 
         ``labels`` and ``before`` are boolean (items, labels), the new and the old ones. ``learned`` says whose vectors
-        include the old labels; the others are from features alone.
+        include the old labels; the others are from features alone, as are vectors of items all of whose labels are new
+        since the training (rows of zeros in ``basis``).
         """
         if not self.knows_labels:
             return vectors
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
-        from_labels = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
-        features = np.where(learned[:, None], posteriors - from_labels, (1 - LABEL_BLEND) * posteriors)
+        was, now = (np.asarray(_unit_labels(rows) @ self.basis) for rows in (before, labels))
+        old, new = (LABEL_BLEND * values.any(axis=1, keepdims=True) for values in (was * learned[:, None], now))
+        factor = ((1 - new) / (1 - old)).astype(np.float32)  # 1 unless the share of the features changes
         changed = vectors.copy()
         changed[:, : self.n_posterior] = self.quantised_posteriors(
-            features + LABEL_BLEND * np.asarray(_unit_labels(labels) @ self.basis)
+            (posteriors - LABEL_BLEND * was * learned[:, None]) * factor + LABEL_BLEND * now
         )
         return changed
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from modalhash.core.codes import pack_signs
 from modalhash.core.files import shared_lock
 from modalhash.core.label_names import LabelNames
 from modalhash.core.progress import Callback, Reporter
-from modalhash.core.typing import Array, Codes
+from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.encoders import Encoded, Failure, encode_items
 from modalhash.engine.items.item import Item, ItemBatch, ItemFiles, OnProblem, Problem, ProblemCode, ReadOptions
 from modalhash.engine.items.photos import Reader, with_picture_text
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from modalhash.engine.search.refinement import Refinement
     from modalhash.methods.fitted import FittedHasher
     from modalhash.store import Store
+
+SomeItem = TypeVar("SomeItem", bound=Item)
 
 KEYS_PER_QUERY = 500
 
@@ -72,6 +74,14 @@ class FeatureCache:
                 database.executemany("INSERT OR REPLACE INTO feature VALUES (?, ?)", data)
         except sqlite3.Error:
             return
+
+    def copy_to(self, folder: Path) -> FeatureCache:
+        """Return a copy in another folder, empty if this one cannot be read."""
+        copy = FeatureCache(folder)
+        if self._path.is_file():
+            with suppress(sqlite3.Error), self._open() as source, copy._open() as target:
+                source.backup(target)
+        return copy
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -183,17 +193,21 @@ class ItemCoder:
     workers: int | None = None
     cache: FeatureCache | None = None
 
-    def hash(self, modality: str, items: list[Item], contents: Any) -> CodedItems:
+    def hash(self, modality: str, items: Sequence[Item], contents: Any) -> CodedItems:
         """Encode and hash items of one modality, except those that cannot be encoded."""
+        encoded, kept = self.encode(modality, items, contents)
+        if not kept:
+            return CodedItems([], np.zeros((0, 0), dtype=np.uint8), None)
+        features = model_features(self.model, self.encoders[modality], encoded)
+        codes = pack_signs(self.model.decision_function({modality: features})[modality])
+        return CodedItems(kept, codes, self.refinement.vectors(modality, encoded))
+
+    def encode(self, modality: str, items: Sequence[SomeItem], contents: Any) -> tuple[Matrix, list[SomeItem]]:
+        """Return the features of the items that can be encoded, and these items; report the others."""
         encoded = encode_cached(self.encoders[modality], contents, self.cache, self.cache, workers=self.workers)
         for failure in encoded.failures:
             self.report(items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
-        kept = [items[row] for row in encoded.ok_rows.tolist()]
-        if not kept:
-            return CodedItems([], np.zeros((0, 0), dtype=np.uint8), None)
-        features = model_features(self.model, self.encoders[modality], encoded.features)
-        codes = pack_signs(self.model.decision_function({modality: features})[modality])
-        return CodedItems(kept, codes, self.refinement.vectors(modality, encoded.features))
+        return encoded.features, [items[row] for row in encoded.ok_rows.tolist()]
 
 
 @dataclass(frozen=True)

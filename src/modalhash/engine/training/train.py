@@ -12,7 +12,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -273,12 +273,13 @@ def _code(modality: str, corpus: Corpus, trained: Trained, codes: str) -> tuple[
     return CodedItems(items, packed, vectors), ["learned" if one else "hashed" for one in learned.tolist()]
 
 
-@dataclass(frozen=True)
-class _StoredItem(Item):
-    record: Record | None = None
+@dataclass(frozen=True, kw_only=True)
+class StoredItem(Item):
+    """An item of a store, with its record."""
+
+    record: Record
 
     def to_record(self, code: bytes | Codes, kind: str) -> Record:
-        assert self.record is not None
         labels = self.record.labels if self.labels == tuple(map(str, self.record.labels)) else self.labels
         return replace(self.record, code=code, kind=kind, labels=labels, refinement=None)
 
@@ -289,11 +290,12 @@ def retrain_engine(
     settings: TrainSettings,
     check_current: Callable[[], None],
     callback: Callback | None,
+    training: Callable[..., AbstractContextManager[TrainedEngine]] | None = None,
 ) -> None:
     """Retrain an engine and replace it. See :meth:`Engine.retrain`.
 
-    The encoders of ``settings`` are fitted, so they must not be in use elsewhere. ``check_current`` raises if another
-    process replaced the engine.
+    ``training`` replaces learning from all items, which fits the encoders of ``settings``, so they must not be in use
+    elsewhere. ``check_current`` raises if another process replaced the engine.
     """
     store = stored.store
     _check_encoders(settings.encoders or {}, store)
@@ -301,7 +303,9 @@ def retrain_engine(
     items = stored.read(begun)
     with (
         ExitStack() as held,  # released after the folders are exchanged
-        _training(items, folder, settings, overwrite=True, report=stored.problem, callback=callback) as made,
+        (training or _training)(
+            items, folder, settings, overwrite=True, report=stored.problem, callback=callback
+        ) as made,
     ):
         with made.place.open(made.scratch) as new:
             replayer = _ChangeReplayer(store, new, made, stored, begun, Reporter(callback))
@@ -385,15 +389,17 @@ class StoredItems:
     _: KW_ONLY
     drop_missing: bool = False
     workers: int | None = None
+    codes_stay: bool = False
+    """Whether learned codes remain valid, so that their items need not be readable."""
     keys: dict[int, Key] = field(default_factory=dict)
     """Keys of the items read, by row id."""
 
-    def read(self, until: Revision) -> list[Item]:
+    def read(self, until: Revision) -> list[StoredItem]:
         """Return the items of the store; raise EngineError if some are missing and ``drop_missing`` is false."""
-        items: list[Item] = []
+        items: list[StoredItem] = []
         lost: list[Problem] = []
         for record in self.records(None, until):
-            item = self.item(record)
+            item = self._bare(record) if self.codes_stay and record.kind == "learned" else self.item(record)
             if not isinstance(item, Problem):
                 items.append(item)
             elif self._is_there(item):
@@ -417,10 +423,13 @@ class StoredItems:
                 found += [records[number] for number in sorted(records)]
         return found
 
-    def item(self, record: Record) -> Item | Problem:
-        content = self.content_of(record)
+    def _bare(self, record: Record) -> StoredItem:
+        """Return an item without its content."""
         record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is its current folder
-        item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
+        return StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
+
+    def item(self, record: Record) -> StoredItem | Problem:
+        content, item = self.content_of(record), self._bare(record)
         if isinstance(content, str):
             return replace(item, text=content)
         if content is None:
