@@ -17,6 +17,7 @@ from modalhash.core.codes import check_codes, check_groups, check_ids, distinct_
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice, check_int
 from modalhash.index.hamming import HammingIndex
+from modalhash.index.interface import IndexUnavailableError
 from modalhash.index.milvus_collection import MOST_HITS, MilvusCollection, Reached, among, parts
 from modalhash.index.scan import PADDING, Hits, cut_ties, merge_within, offsets_of, padded_hits
 
@@ -91,10 +92,14 @@ class MilvusIndex:
         with self._lock:
             state, hidden, known, recent = self.state, self._hidden, self._hidden_groups, self._recent.groups
         if known is None:
-            known = self.collection.groups(state, hidden)
-            with self._lock:
-                if self._hidden is hidden:
-                    self._hidden_groups = known
+            try:
+                known = self.collection.groups(state, hidden)
+            except IndexUnavailableError:
+                known = {}  # removed items are counted until Milvus answers, because changes do not wait for it
+            else:
+                with self._lock:
+                    if self._hidden is hidden:
+                        self._hidden_groups = known
         gone = np.array(list(known.values()), dtype=np.int64)
         counts = {
             group: state.groups.get(group, 0) - int(np.count_nonzero(gone == group)) + recent.get(group, 0)

@@ -195,6 +195,8 @@ def test_the_service_says_that_milvus_is_away_and_recovers(engines, milvus):  # 
         assert answer.status_code == 503
         assert "Milvus at http://127.0.0.1" in answer.json()["error"]
         assert answer.headers["retry-after"]
+        stored = plain.search(text="a red ball", want="text", k=1)[0].id
+        assert client.delete(f"/items/{stored}").status_code == 200, "changes need PostgreSQL only"
         assert client.post("/items", json={"id": "new", "text": "a green zebra"}).status_code == 201
         milvus.start()
         caught_up(engine)
