@@ -158,10 +158,7 @@ ROWS = [
         2,
     ),
     Messy(
-        "a label typed in two ways",
-        with_lines("a red thing,Red"),
-        "'red' and 'Red' are one label: shown as 'red'",
-        0,
+        "a label typed in two ways", with_lines("a red thing,Red"), "'red' and 'Red' are one label: shown as 'red'", 0
     ),
     Messy(
         "a folder whose name ends in a blank",
@@ -169,12 +166,7 @@ ROWS = [
         "'red ' and 'red' are one label: shown as 'red'",
         0,
     ),
-    Messy(
-        "an accent as a Mac stores it in names of folders",
-        other_accents,
-        "(accents stored in two ways)",
-        0,
-    ),
+    Messy("an accent as a Mac stores it in names of folders", other_accents, "(accents stored in two ways)", 0),
     Messy(
         "a comma between labels, in one cell",
         with_lines('a thing,"red, blue"'),

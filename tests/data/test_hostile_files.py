@@ -261,10 +261,7 @@ def hdf5_bomb(path):
         file["LAll"] = LABELS
 
 
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [("a.npz", npz_bomb), ("a.mat", v5_bomb), ("a.h5", hdf5_bomb)],
-)
+@pytest.mark.parametrize(("name", "write"), [("a.npz", npz_bomb), ("a.mat", v5_bomb), ("a.h5", hdf5_bomb)])
 def test_a_bomb_needs_consent(tmp_path, name, write, monkeypatch):
     path = tmp_path / name
     write(path)

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from modalhash.data import (
-    Dataset,
-    Split,
-    missing_labels,
-    noisy_labels,
-    paired,
-    semi_paired,
-    unequal,
-    unpaired,
-)
+from modalhash.data import Dataset, Split, missing_labels, noisy_labels, paired, semi_paired, unequal, unpaired
 
 SEEDS = st.integers(0, 2**32)
 fast = settings(deadline=None, max_examples=20)

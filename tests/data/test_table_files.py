@@ -151,8 +151,7 @@ def write_stream(table, path):
 
 
 @pytest.mark.parametrize(
-    ("name", "write"),
-    [("a.parquet", write_parquet), ("a.feather", feather.write_feather), ("a.arrow", write_stream)],
+    ("name", "write"), [("a.parquet", write_parquet), ("a.feather", feather.write_feather), ("a.arrow", write_stream)]
 )
 def test_parquet_and_arrow(tmp_path, name, write):
     write(arrow_table(), tmp_path / name)

@@ -271,12 +271,7 @@ def test_kept_rows_of_another_shape_are_refused():
 
 @pytest.mark.parametrize("encoder", [Invented(), TextAndInvented().fit(TEXTS)], ids=["alone", "combined"])
 def test_what_is_no_text_is_an_error(encoder):
-    for bad, message in (
-        ("", "empty"),
-        ("…", "no word"),
-        (3, "expected a text"),
-        ("cat \ud83d", "lone surrogate"),
-    ):
+    for bad, message in (("", "empty"), ("…", "no word"), (3, "expected a text"), ("cat \ud83d", "lone surrogate")):
         with pytest.raises(ItemError, match=message):
             encoder.encode([bad])
     assert encoder.encode([]).shape == (0, encoder.dim)

@@ -12,11 +12,7 @@ import pytest
 from slow_search import finish_builds, same
 
 from modalhash.core.codes import pack
-from modalhash.index import (
-    HammingIndex,
-    clusters,
-    layout as _layout,
-)
+from modalhash.index import HammingIndex, clusters, layout as _layout
 
 N = 6000
 

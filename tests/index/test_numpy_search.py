@@ -12,10 +12,7 @@ from slow_search import table_of
 
 from modalhash.core.codes import pack
 from modalhash.index import HammingIndex, VectorTable
-from modalhash.index.kernels import (
-    compiled as _kernels,
-    numpy_search as _numpy_search,
-)
+from modalhash.index.kernels import compiled as _kernels, numpy_search as _numpy_search
 from modalhash.index.layout import CHUNK, MIN_NUMBERED, NO_STARTS, pack_words
 
 N_BITS = (1, 7, 16, 17, 32, 33, 64, 65, 128, 250, 255, 256, 300)
@@ -82,10 +79,7 @@ def test_within(case, share):
         items = rng.permutation(int(starts[-1])).astype(np.uint32)
         for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             items[first:last].sort()
-        same(
-            _numpy_search.items_within(*wanted, starts, items),
-            _kernels.items_within(*wanted, starts, items),
-        )
+        same(_numpy_search.items_within(*wanted, starts, items), _kernels.items_within(*wanted, starts, items))
 
 
 @given(

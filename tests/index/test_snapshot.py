@@ -7,15 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from modalhash.index import (
-    HammingIndex,
-    Snapshot,
-    SnapshotError,
-    VectorTable,
-    freeze,
-    snapshot,
-    write_snapshot,
-)
+from modalhash.index import HammingIndex, Snapshot, SnapshotError, VectorTable, freeze, snapshot, write_snapshot
 from modalhash.index.layout import MIN_NUMBERED
 
 WIDTH = 128

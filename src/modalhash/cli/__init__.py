@@ -7,17 +7,7 @@ from typing import Annotated
 import typer
 
 from modalhash import __version__
-from modalhash.cli import (
-    demo,
-    evaluate,
-    experiment,
-    items,
-    listings,
-    maintenance,
-    search,
-    serve,
-    train,
-)
+from modalhash.cli import demo, evaluate, experiment, items, listings, maintenance, search, serve, train
 from modalhash.cli.common import Commands, Terminated, clean_stops, say
 
 app = typer.Typer(

@@ -172,8 +172,7 @@ Trust = Annotated[
 ]
 
 ReadOnly = Annotated[
-    bool,
-    typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk."),
+    bool, typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk.")
 ]
 
 

@@ -151,8 +151,7 @@ def demo(
         typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features (prints only the table)."),
     ] = Data.openmoji,
     photos: Annotated[
-        Path | None,
-        typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels."),
+        Path | None, typer.Option(help="Use your own photos, a folder or a zip, instead of emoji; they need no labels.")
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for pictures, manifest and engine.")] = Path("demo"),
     settings: DemoSettings,

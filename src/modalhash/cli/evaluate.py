@@ -43,8 +43,7 @@ class MethodOptions:
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, seeds 0, 1, …")] = 3
     protocol: Annotated[str, typer.Option(help="A preset (amsh, bmc, …) or e.g. 'mAP@50 ties=stable'.")] = ""
     against: Annotated[
-        str,
-        typer.Option(metavar="METHOD", help="Test the other methods against this one.", show_default="the first"),
+        str, typer.Option(metavar="METHOD", help="Test the other methods against this one.", show_default="the first")
     ] = ""
 
 
@@ -225,8 +224,7 @@ class TuneOptions:
         ),
     ] = None
     param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A fixed parameter; may be repeated."),
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A fixed parameter; may be repeated.")
     ] = None
     params: Params = None
     bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 32

@@ -124,8 +124,7 @@ def report(
     file: File,
     results: Folder = None,
     against: Annotated[
-        str,
-        typer.Option(metavar="LABEL", help="Test the other rows against this one.", show_default="the first"),
+        str, typer.Option(metavar="LABEL", help="Test the other rows against this one.", show_default="the first")
     ] = "",
     curves: Annotated[
         Path | None,

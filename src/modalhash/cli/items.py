@@ -135,8 +135,7 @@ MAX_LABELS = 10
 def relabel(
     engine: EngineFolder,
     file: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="Manifests (.jsonl, .csv, .tsv) with the fields id and labels."),
+        list[str], typer.Argument(metavar="FILE", help="Manifests (.jsonl, .csv, .tsv) with the fields id and labels.")
     ],
     field: FieldNames = None,
     strict: Strict = False,
@@ -273,16 +272,10 @@ def encode(
 
     modalhash add engine codes/*.parquet
     """
-    with (
-        open_engine(engine, trust=trust, read_only=True) as opened,
-        progress_bars(note=rate_and_time_left) as callback,
-    ):
+    with open_engine(engine, trust=trust, read_only=True) as opened, progress_bars(note=rate_and_time_left) as callback:
         done = opened.encode_to(source, out, callback=callback, **vars(options) | {"table": written.table})
     if done.n_problems:
-        say(
-            f"{done.n_problems:,} inputs could not be encoded (see the column 'problem'). The first:",
-            colour="yellow",
-        )
+        say(f"{done.n_problems:,} inputs could not be encoded (see the column 'problem'). The first:", colour="yellow")
         for problem in done.problems:
             say(f"  {printable(str(problem))}")
     if report.as_json:
@@ -306,8 +299,7 @@ class DuplicateOptions:
         typer.Option(min=0, max=64, help="Maximum distance of the sketches of near-duplicates in bits; 8 by default."),
     ] = None
     threshold: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Minimum cosine similarity of near-duplicates; 0.97 by default."),
+        float | None, typer.Option(min=0, max=1, help="Minimum cosine similarity of near-duplicates; 0.97 by default.")
     ] = None
     pixels: Annotated[
         bool, typer.Option("--pixels/--no-pixels", help="Read photos to find mirrored, rotated and cropped copies too.")

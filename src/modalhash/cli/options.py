@@ -166,9 +166,7 @@ class TableOptions:
     encoding: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.",
-            show_default=False,
+            metavar="NAME", help="Encoding of a manifest, e.g. [b]latin-1[/b]; detected by default.", show_default=False
         ),
     ] = None
     separator: Annotated[

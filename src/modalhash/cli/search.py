@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from modalhash.cli.common import (
-    EXIT_INCOMPLETE,
-    AsJson,
-    EngineFolder,
-    console,
-    open_engine,
-    printable,
-    say,
-)
+from modalhash.cli.common import EXIT_INCOMPLETE, AsJson, EngineFolder, console, open_engine, printable, say
 from modalhash.cli.options import OpeningOptions, with_option_groups
 from modalhash.engine.settings import SearchOptions
 

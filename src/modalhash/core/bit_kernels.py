@@ -174,12 +174,7 @@ def histograms(query_codes: Array, query_labels: Array, codes: Array, labels: Ar
 
 @compiled()
 def forget(
-    histograms: Array,
-    query_codes: Array,
-    query_labels: Array,
-    codes: Array,
-    labels: Array,
-    excluded: Array,
+    histograms: Array, query_codes: Array, query_labels: Array, codes: Array, labels: Array, excluded: Array
 ) -> None:
     """Subtract one item (its column, or −1 for none) per query from its histogram, in place."""
     for q in range(query_codes.shape[0]):

@@ -66,12 +66,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, FittedMap):
         return self
 
     def fit_blocks(
-        self,
-        X: Matrix,
-        *,
-        memory_limit: int | None = None,
-        block_rows: int | None = None,
-        run_rows: int | None = None,
+        self, X: Matrix, *, memory_limit: int | None = None, block_rows: int | None = None, run_rows: int | None = None
     ) -> FeatureBlocks:
         """Learn the map from checked input and return the mapped rows as centred blocks."""
         dtype = self._begin(X)

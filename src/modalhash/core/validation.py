@@ -16,15 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.frames import (
-    TracedFeatures,
-    frame_columns,
-    frame_labels,
-    frame_matrix,
-    is_frame,
-    name_row,
-    quoted,
-)
+from modalhash.core.frames import TracedFeatures, frame_columns, frame_labels, frame_matrix, is_frame, name_row, quoted
 from modalhash.core.typing import Array, Matrix
 
 T = TypeVar("T")

@@ -235,12 +235,7 @@ def declared(dataset: Dataset, folder: Path) -> Dataset:
 
 
 def convert(
-    name: str,
-    source: str | Path,
-    out: str | Path | None = None,
-    *,
-    progress: Callback | None = None,
-    **options: Any,
+    name: str, source: str | Path, out: str | Path | None = None, *, progress: Callback | None = None, **options: Any
 ) -> Dataset:
     """Make a data set from the official files in a folder, and write it if ``out`` is given.
 

@@ -215,13 +215,7 @@ Done: TypeAlias = tuple[int, Matrix, list[int], list[Failure]]
 
 
 def _batches(
-    encoder: Encoder,
-    items: Any,
-    where: Sequence[str] | None,
-    slices: Iterator[slice],
-    dim: int,
-    workers: int,
-    n: int,
+    encoder: Encoder, items: Any, where: Sequence[str] | None, slices: Iterator[slice], dim: int, workers: int, n: int
 ) -> Generator[Done, None, None]:
     stopped = False
 

@@ -300,9 +300,7 @@ QUALITIES = {
     },
     "best": {
         "image": Choice(
-            "efficientnet-lite0",
-            "extra 'photos', a network learned on ImageNet: about 90 photos a second and core",
-            90,
+            "efficientnet-lite0", "extra 'photos', a network learned on ImageNet: about 90 photos a second and core", 90
         ),
         "text": Choice(
             "text+use",

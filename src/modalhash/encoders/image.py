@@ -30,12 +30,7 @@ GIST_STEPS = (1, 1, 2, 4)
 """Sampling step of each scale's response; the smaller grids omit less than 1e-4 of the filter's peak."""
 CONTRAST_CYCLES, CONTRAST_FLOOR = 4, 0.2
 SIZE = 2 * GIST_SIZE
-PARTS = {
-    "gradients": CELLS * CELLS * ORIENTATIONS,
-    "gist": GIST_FEATURES,
-    "colours": GRID * GRID * 9,
-    "edges": N_EDGES,
-}
+PARTS = {"gradients": CELLS * CELLS * ORIENTATIONS, "gist": GIST_FEATURES, "colours": GRID * GRID * 9, "edges": N_EDGES}
 """Parts of the features and the number of values of each."""
 DEFAULT_PARTS = ("gradients", "gist", "colours")
 DECODED_TOGETHER = 16

@@ -43,18 +43,9 @@ from modalhash.engine.search.query import (
     unknown_warning,
 )
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS
-from modalhash.engine.settings import (
-    OptionValues,
-    SearchOptions,
-)
+from modalhash.engine.settings import OptionValues, SearchOptions
 from modalhash.engine.storage.backup import remove_leftovers
-from modalhash.engine.storage.folder import (
-    SQLITE,
-    EngineError,
-    model_digest,
-    read_parts,
-    why_no_confidence,
-)
+from modalhash.engine.storage.folder import SQLITE, EngineError, model_digest, read_parts, why_no_confidence
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.opening import describe, open_folder
 from modalhash.engine.storage.published import follow

@@ -221,8 +221,5 @@ def compare(first: Result, second: Result, *, draws: int = 10_000, random_state:
         b = second[key]
         p = randomisation_test(a.average_precision, b.average_precision, draws=draws, random_state=random_state)
         rows.append([a.name, a.map, b.map, a.map - b.map, p])
-    notes = [
-        f"Protocol: {first.protocol}",
-        f"p: two-sided paired randomisation test over queries, {draws} draws",
-    ]
+    notes = [f"Protocol: {first.protocol}", f"p: two-sided paired randomisation test over queries, {draws} draws"]
     return Table("Comparison", ["direction", "first", "second", "difference", "p"], rows, notes)

@@ -112,8 +112,7 @@ class EvaluationOptions(Options):
     ] = None
     radius: Annotated[int, Option("Hamming radius of the lookup precision and recall.", at_least=0)] = 2
     n_bits: Annotated[
-        int | None,
-        Option("Length of the codes if there is no model.", by_default="all bits of the bytes", at_least=1),
+        int | None, Option("Length of the codes if there is no model.", by_default="all bits of the bytes", at_least=1)
     ] = None
     query_ids: Annotated[Mapping[str, Any] | None, Option("Ids of the queries by modality, for ``same_id``.")] = None
     database_ids: Annotated[
@@ -220,10 +219,7 @@ def _bits(codes: Mapping[str, Any]) -> int:
 
 
 def _directions(
-    given: Iterable[tuple[str, str]] | None,
-    queries: Mapping[str, Any],
-    database: Mapping[str, Any],
-    intra: bool,
+    given: Iterable[tuple[str, str]] | None, queries: Mapping[str, Any], database: Mapping[str, Any], intra: bool
 ) -> list[tuple[str, str]]:
     if given is None:
         chosen = [(a, b) for a in queries for b in database if a != b or intra]

@@ -159,10 +159,7 @@ def _rows(ranking: Ranking) -> Iterator[tuple[int, Array, Array]]:
 
 def _ids(query_ids: Any, database_ids: Any, ranking: Ranking) -> tuple[Array, Array]:
     out = []
-    for name, ids, n in (
-        ("query", query_ids, ranking.n_queries),
-        ("database", database_ids, ranking.n_items),
-    ):
+    for name, ids, n in (("query", query_ids, ranking.n_queries), ("database", database_ids, ranking.n_items)):
         given = np.asarray(ids, dtype=object)  # numpy's strings lose a trailing NUL
         if given.shape != (n,):
             raise ValueError(f"{name}_ids have shape {given.shape}; expected one id for each of {n} items")
@@ -308,7 +305,7 @@ def compare_runs(
 
 def _notes(runs: Mapping[str, TrecRun], qrels: Qrels, reference: str, draws: int) -> list[str]:
     notes = [
-        f"Every query of the qrels counts, as with trec_eval -c. Intervals: bootstrap over the {len(qrels)} queries.",
+        f"Every query of the qrels counts, as with trec_eval -c. Intervals: bootstrap over the {len(qrels)} queries."
     ]
     if len(runs) > 1:
         notes.append(

@@ -201,10 +201,7 @@ class Sweep:
         points = [dict(zip(self.values, point, strict=True)) for point in product(*self.values.values())]
         return [
             replace(
-                base,
-                label=self.label(point),
-                parameters={**base.parameters, **self.fixed, **point},
-                sweep=self.name,
+                base, label=self.label(point), parameters={**base.parameters, **self.fixed, **point}, sweep=self.name
             )
             for point in points
         ]

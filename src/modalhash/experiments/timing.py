@@ -49,13 +49,7 @@ Prepared = tuple[Any, SplitData, Any]
 
 
 def time_small_fits(
-    prepare: Callable[[Dataset], Prepared],
-    dataset: Dataset,
-    *,
-    method: str,
-    bits: int,
-    n_fits: int,
-    n_methods: int = 1,
+    prepare: Callable[[Dataset], Prepared], dataset: Dataset, *, method: str, bits: int, n_fits: int, n_methods: int = 1
 ) -> float | None:
     """Return the expected seconds of one fit with its evaluation, from fits of samples of the training items.
 

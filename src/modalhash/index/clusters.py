@@ -81,11 +81,7 @@ class ShellTables:
         centres = _learn_centres(codes, min(MAX_CLUSTERS, 2 * isqrt(source.n)))
         clusters, distances = np.empty((2, source.n), np.uint16)
         parts = [slice(start, start + ASSIGNED_AT_ONCE) for start in range(0, source.n, ASSIGNED_AT_ONCE)]
-        pool_map(
-            lambda part: assign(codes[part], centres, clusters[part], distances[part]),
-            parts,
-            n_threads=n_threads,
-        )
+        pool_map(lambda part: assign(codes[part], centres, clusters[part], distances[part]), parts, n_threads=n_threads)
         row_type = np.uint32 if source.n < 2**32 else np.uint64
         n_clusters, n_shells = centres.shape[1], n_bits + 1
         self._starts = np.zeros(n_clusters * n_shells + 2, dtype=row_type)
@@ -300,12 +296,7 @@ class ClusterIndex:
         return views
 
     def search(
-        self,
-        queries: Array,
-        views: list[TableView | AnyTable],
-        k: int,
-        max_hits: int,
-        scanner: Scanner,
+        self, queries: Array, views: list[TableView | AnyTable], k: int, max_hits: int, scanner: Scanner
     ) -> list[RadiusPart]:
         """Return the k nearest of each query and all ties with the k-th, up to ``max_hits``, in several parts."""
         if not len(queries):

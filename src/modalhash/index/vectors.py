@@ -58,12 +58,7 @@ class VectorTable:
     """
 
     def __init__(
-        self,
-        width: int,
-        *,
-        folder: str | Path | None = None,
-        map_above: int = MAP_ABOVE,
-        compiled: bool = True,
+        self, width: int, *, folder: str | Path | None = None, map_above: int = MAP_ABOVE, compiled: bool = True
     ) -> None:
         self.width, self._compiled = width, compiled
         self._folder, self._map_above = folder, map_above

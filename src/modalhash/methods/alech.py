@@ -124,12 +124,7 @@ class ALECH(PairedHasher):
             report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: hash_functions(F, B, G, lam, self.ridge) for name, F in phi.items()}
-        return B, {
-            "functions_": functions,
-            "maps_": maps,
-            "label_correlations_": P,
-            "objective_": trace,
-        }
+        return B, {"functions_": functions, "maps_": maps, "label_correlations_": P, "objective_": trace}
 
 
 def start(F: Array, n_bits: int, rng: np.random.Generator) -> Array:

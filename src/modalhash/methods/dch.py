@@ -107,12 +107,7 @@ class DCH(PairedHasher):
             fitted = {name: values @ P[name] for name, values in phi.items()}
             trace.append(objective(Y, B, W, P, fitted, nu, label_ridge=lg, ridge=lf))
             report("sweeps", step + 1, self.max_iter, trace[-1])
-        return B, {
-            "functions_": P,
-            "maps_": maps,
-            "classifier_": W,
-            "objective_": trace,
-        }
+        return B, {"functions_": P, "maps_": maps, "classifier_": W, "objective_": trace}
 
     def _codes(self, Y: Array, W: Array, fitted: dict[str, Array], nu: dict[str, float]) -> Array:
         if self.b_step == "relaxed":

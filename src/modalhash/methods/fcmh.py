@@ -66,13 +66,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import (
-    Count,
-    Flag,
-    NonNegative,
-    Positive,
-    per_modality,
-)
+from modalhash.core.validation import Count, Flag, NonNegative, Positive, per_modality
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairCodes, PairedHasher
 
@@ -209,12 +203,7 @@ class FCMH(PairedHasher):
             name: RidgeFactor(grams[name], ridge[name]).solve(values.transposed_times(codes))
             for name, values in F.items()
         }
-        return codes, {
-            "functions_": functions,
-            "maps_": maps,
-            "objective_": trace,
-            "n_groups_": len(parts),
-        }
+        return codes, {"functions_": functions, "maps_": maps, "objective_": trace, "n_groups_": len(parts)}
 
 
 class FCMHProblem:

@@ -287,10 +287,7 @@ def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
 
 
 def restore(
-    value: dict[str, Any],
-    path: str,
-    arrays: dict[str, Array],
-    maps: Mapping[str, type[FittedMap]] = FITTED_MAPS,
+    value: dict[str, Any], path: str, arrays: dict[str, Array], maps: Mapping[str, type[FittedMap]] = FITTED_MAPS
 ) -> Any:
     """Return the value from which :func:`flatten` made ``value`` and ``arrays``, with feature maps of these classes."""
     if "array" in value:

@@ -48,13 +48,7 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, square
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Codes, PerModality
-from modalhash.core.validation import (
-    Count,
-    MemoryLimit,
-    NonNegative,
-    check_memory,
-    per_modality,
-)
+from modalhash.core.validation import Count, MemoryLimit, NonNegative, check_memory, per_modality
 from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000

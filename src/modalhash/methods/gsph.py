@@ -139,11 +139,7 @@ class GSPH(LogisticHasher):
         if data.pairs is not None and self.unify:  # post-unification
             for name, rows in zip(codes, data.pairs.T, strict=True):
                 codes[name][rows] = pack_signs(np.add.reduce(votes))
-        return {
-            "codes_": codes,
-            "functions_": functions,
-            "maps_": maps,
-        } | traced(codes_trace, len(codes_trace), traces)
+        return {"codes_": codes, "functions_": functions, "maps_": maps} | traced(codes_trace, len(codes_trace), traces)
 
 
 @dataclass

@@ -102,13 +102,7 @@ class LabelOracle(CrossModalHasher):
             # contiguous, as a loaded model has it: the same projections to the last bit
             functions[name] = np.ascontiguousarray(ridge_regression(phi, B, self.ridge))
             report("functions", step + 1, len(data.X))
-        return {
-            "codes_": codes,
-            "class_codes_": C,
-            "objective_": trace,
-            "maps_": maps,
-            "functions_": functions,
-        }
+        return {"codes_": codes, "class_codes_": C, "objective_": trace, "maps_": maps, "functions_": functions}
 
 
 def balanced_class_codes(n_classes: int, n_bits: int, rng: np.random.Generator) -> Array:

@@ -72,16 +72,7 @@ from modalhash.core.linalg import RidgeFactor, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
-from modalhash.core.validation import (
-    Count,
-    Flag,
-    MemoryLimit,
-    NonNegative,
-    Positive,
-    check_int,
-    check_memory,
-    choice,
-)
+from modalhash.core.validation import Count, Flag, MemoryLimit, NonNegative, Positive, check_int, check_memory, choice
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import CrossModalHasher, PairCodes, PairedHasher
 from modalhash.methods.fitted import BLOCK_VALUES
@@ -303,10 +294,7 @@ class SePH(LogisticHasher, PairedHasher):
         )
         if not self.unify:
             votes[chosen] = H
-        return votes, {
-            "functions_": functions,
-            "maps_": maps,
-        } | traced(codes_trace, len(codes_trace) - 1, traces)
+        return votes, {"functions_": functions, "maps_": maps} | traced(codes_trace, len(codes_trace) - 1, traces)
 
     def _chosen(self, X: dict[str, Matrix], n_bits: int, seed: int) -> Array:
         """Return the rows of the pairs to learn from, independent of the order of the pairs."""

@@ -43,14 +43,7 @@ from modalhash.core.linalg import squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import (
-    Count,
-    NonNegative,
-    Positive,
-    Share,
-    integer,
-    per_modality,
-)
+from modalhash.core.validation import Count, NonNegative, Positive, Share, integer, per_modality
 from modalhash.methods._deep import repeatable
 from modalhash.methods.base import PairCodes, PairedHasher
 

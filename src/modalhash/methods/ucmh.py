@@ -43,14 +43,7 @@ from modalhash.core.linalg import RidgeFactor, principal_directions, squared, un
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import (
-    Count,
-    MemoryLimit,
-    NonNegative,
-    Positive,
-    check_memory,
-    per_modality,
-)
+from modalhash.core.validation import Count, MemoryLimit, NonNegative, Positive, check_memory, per_modality
 from modalhash.methods.base import CrossModalHasher, Training
 from modalhash.methods.cmfh import cross, factor_residual, projection_residual
 

@@ -43,13 +43,7 @@ MAX_DEPTH = 100  # nesting depth of lists and objects in the fields of a line, a
 TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects; expected plain values"
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, *TABLE_FILES)
 
-_PARTS = {
-    "train": "training",
-    "training": "training",
-    "test": "query",
-    "query": "query",
-    "database": "database",
-}
+_PARTS = {"train": "training", "training": "training", "test": "query", "query": "query", "database": "database"}
 LINE_FIELDS = ("id", "labels", "split", "modality")  # fields of a line that are not the content of an item
 
 OnProblem = Callable[[int, str], None]  # called with the line number and the reason if a line cannot be used
@@ -158,12 +152,7 @@ def read_manifest(
     columns = manifest_columns(path, table=table)
     fields = usual_fields(dict.fromkeys(columns, ""), fields) if columns is not None else fields
     lines = manifest_lines(path, table=table)
-    provenance = {
-        "source": "manifest",
-        "files": [path.name],
-        "sha256": sha256_of([path]),
-        "base": str(path.parent),
-    }
+    provenance = {"source": "manifest", "files": [path.name], "sha256": sha256_of([path]), "base": str(path.parent)}
     return _dataset(lines, path, name=name, fields=fields or {}, limits=limits, provenance=provenance, unit="line")
 
 

@@ -73,11 +73,7 @@ def _limit(request: dict[str, Any]) -> None:
     own = 0
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
         own = int(file.read().split()[0]) * resource.getpagesize()
-    limits = {
-        resource.RLIMIT_CPU: int(request["seconds"]) + 2,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: 0,
-    }
+    limits = {resource.RLIMIT_CPU: int(request["seconds"]) + 2, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
     if own:
         limits[resource.RLIMIT_AS] = own + WORKING_COPIES * request["memory"] + SPARE_MEMORY
     for which, limit in limits.items():

@@ -317,9 +317,7 @@ def _choose(path: Path, columns: dict[str, _Columns]) -> str:
     shown = {"\t": "'\\t'"}
     options = " or ".join(f"--separator {shown.get(one.separator, repr(one.separator))}" for one in several)
     raise ReadError(
-        path,
-        f"the columns may be separated by {ways}. Choose one: {options} (table=TableFormat(separator=…))",
-        line=1,
+        path, f"the columns may be separated by {ways}. Choose one: {options} (table=TableFormat(separator=…))", line=1
     )
 
 

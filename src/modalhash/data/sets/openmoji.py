@@ -186,10 +186,7 @@ def _build(name: str, language: str) -> Dataset:
     split = Split(dict.fromkeys(("image", "text"), ids[is_train]), dict.fromkeys(("image", "text"), ids[~is_train]))
     labels, class_names = _labels(items)
     return Dataset(
-        {
-            "image": np.stack([picture_features(pixels) for pixels in pictures]),
-            "text": _text_features(texts, is_train),
-        },
+        {"image": np.stack([picture_features(pixels) for pixels in pictures]), "text": _text_features(texts, is_train)},
         {"image": labels, "text": labels},
         {"image": ids, "text": ids},
         class_names=class_names,

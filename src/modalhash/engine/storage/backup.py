@@ -311,7 +311,7 @@ def _is_own(name: str) -> bool:
 
 
 _SAY_NOTHING = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 }
 """OS errors that do not indicate a damaged file."""
 

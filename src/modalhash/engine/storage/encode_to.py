@@ -102,11 +102,7 @@ class EncodedSource:
 
 
 def encode_source(
-    coder: Coder,
-    source: Any,
-    out: str | os.PathLike[str],
-    options: EncodeOptions,
-    callback: Callback | None = None,
+    coder: Coder, source: Any, out: str | os.PathLike[str], options: EncodeOptions, callback: Callback | None = None
 ) -> EncodedSource:
     """Encode a source into a folder of Parquet files; see :meth:`modalhash.engine.Engine.encode_to`."""
     scheduler, workers, fields = options.scheduler, options.workers, options.fields

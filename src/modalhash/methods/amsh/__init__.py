@@ -41,14 +41,7 @@ from modalhash.core.parallel import parallel_map, submit, worker_threads
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import (
-    Count,
-    Flag,
-    MemoryLimit,
-    NonNegative,
-    check_memory,
-    per_modality,
-)
+from modalhash.core.validation import Count, Flag, MemoryLimit, NonNegative, check_memory, per_modality
 from modalhash.methods.amsh.codes import (
     Start,
     View,
