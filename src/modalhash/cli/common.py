@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import FrameType
@@ -77,17 +77,6 @@ MIN_STEPS = 3
 """Steps of a stage before its remaining time is estimated."""
 
 
-def is_quiet() -> bool:
-    return os.environ.get(QUIET, "") not in ("", "0")
-
-
-@dataclass
-class _StageLines:
-    began: float
-    first: int
-    shown: bool = False
-
-
 class ProgressLines:
     """Callback that writes a progress line every few seconds, for logs, and one at the end of a stage.
 
@@ -108,25 +97,22 @@ class ProgressLines:
         self, write: Callable[[str], None], *, every: float = EVERY, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write, self._every, self._clock = write, every, clock
-        self._stages: dict[str, _StageLines] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._shown: dict[str, bool] = {}
         self._last = clock()
 
     def __call__(self, progress: Progress) -> None:
         now = self._clock()
-        stage = self._stages.setdefault(progress.stage, _StageLines(now, progress.step))
+        began, first = self._begun.setdefault(progress.stage, (now, progress.step))
         ended = progress.step >= progress.total
-        if now - self._last < self._every and not (ended and stage.shown):
+        if now - self._last < self._every and not (ended and self._shown.get(progress.stage)):
             return
-        self._last, stage.shown = now, not ended
+        self._last, self._shown[progress.stage] = now, not ended
         share = f" ({progress.step / progress.total:.0%})".replace("%", " %") if progress.total else ""
-        left = "" if ended else self._time_left(stage, progress, now)
+        done, seconds, left = progress.step - first, now - began, ""
+        if not ended and done >= MIN_STEPS and seconds > 0:
+            left = f", about {describe_seconds((progress.total - progress.step) * seconds / done)} left"
         self._write(f"{progress.stage} {progress.step:,} of {progress.total:,}{share}{left}")
-
-    def _time_left(self, stage: _StageLines, progress: Progress, now: float) -> str:
-        done, seconds = progress.step - stage.first, now - stage.began
-        if done < MIN_STEPS or seconds <= 0:
-            return ""
-        return f", about {describe_seconds((progress.total - progress.step) * seconds / done)} left"
 
 
 def describe_seconds(seconds: float) -> str:
@@ -416,7 +402,7 @@ def progress_bars(
     nothing.
     """
     on = console(stderr=True) if on is None else on
-    if is_quiet():
+    if os.environ.get(QUIET, "") not in ("", "0"):
         yield None
         return
     if on.stderr and not on.is_terminal:

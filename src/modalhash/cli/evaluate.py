@@ -17,7 +17,6 @@ from modalhash.cli.options import DataOptions, Params, by_method, method_paramet
 from modalhash.methods import registry
 
 if TYPE_CHECKING:
-    from modalhash.core.progress import Progress
     from modalhash.experiments import MethodComparison, Tuned
 
 TUNED_HEADER = "# Found by `modalhash tune"
@@ -318,7 +317,9 @@ def tune(
     if (work := tuning.describe_work(search.budget)) is not None:
         say(work)
     try:
-        with progress_bars(note=_best_score) as callback:
+        with progress_bars(
+            note=lambda done: "" if done.objective is None else f"best {done.objective:.4f}"
+        ) as callback:
             found = tuning.run(search.budget, callback)
     except (KeyboardInterrupt, Terminated) as stopped:
         try:
@@ -340,10 +341,6 @@ def tune(
         say("  no trial is better than the defaults")
     say(f"written: {output}; study: {study}")
     say(f"Measure it: modalhash evaluate {data.dataset} --method {names[0]} --params {output}")
-
-
-def _best_score(progress: Progress) -> str:
-    return "" if progress.objective is None else f"best {progress.objective:.4f}"
 
 
 def _check_tuned(path: Path) -> None:

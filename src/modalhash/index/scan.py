@@ -232,12 +232,9 @@ def merge_sources(
     return merged
 
 
-def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, ordered: bool = True) -> Hits:
-    """Return the k nearest of several parts, each given as ids and distances (queries, up to k).
-
-    ``ordered`` says that each part is in canonical order, so that a single part needs no sorting.
-    """
-    if len(parts) == 1 and ordered:
+def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int) -> Hits:
+    """Return the k nearest of several parts, each as ids and distances (queries, up to k) in canonical order."""
+    if len(parts) == 1:
         ids, distances = parts[0]
     else:
         ids = np.concatenate([part[0] for part in parts] or [np.empty((n_queries, 0), np.int64)], axis=1)

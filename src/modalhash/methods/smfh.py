@@ -85,9 +85,7 @@ class Graph:
         """Return 𝓛S."""
         return np.asarray(self.D[:, None] * S - self.W @ S - self.L @ (self.L.T @ S))
 
-    def sylvester(
-        self, A: Array, C: Array, weight: float, start: Array, *, tol: float = 1e-10, max_iter: int = 500
-    ) -> Array:
+    def sylvester(self, A: Array, C: Array, weight: float, start: Array, *, max_iter: int = 500) -> Array:
         """Return the solution S of S A + weight 𝓛S = C, for A symmetric and positive definite."""
         omega, Q = np.linalg.eigh(A)
         S = conjugate_gradients(
@@ -95,7 +93,7 @@ class Graph:
             C @ Q,
             self._without_neighbours(omega, weight),
             start @ Q,
-            tol=tol,
+            tol=1e-10,
             max_iter=max_iter,
         )
         return S @ Q.T

@@ -89,12 +89,10 @@ def code_files(source: Any) -> list[str] | None:
     if not any(codes):
         return None
     files = [where for one in given for where in expand(str(one))]
-    return files if not files or is_remote(files[0]) or _has_codes(files[0]) else None
-
-
-def _has_codes(where: str) -> bool:
-    with _parquet(where) as file:
-        return KEY in (file.schema_arrow.metadata or {})
+    if not files or is_remote(files[0]):
+        return files
+    with _parquet(files[0]) as file:
+        return files if KEY in (file.schema_arrow.metadata or {}) else None
 
 
 def count_rows(files: Sequence[str], identity: Identity) -> int:
