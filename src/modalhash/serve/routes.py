@@ -17,7 +17,7 @@ from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.media import check_picture
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
 from modalhash.serve.openapi import Operation
-from modalhash.serve.searcher import Searcher, SearchJob, SearchResult
+from modalhash.serve.searcher import Answer
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
@@ -69,8 +69,8 @@ def search_operations(service: Service) -> list[Operation]:
 
 async def _find(
     service: Service, body: schemas.SearchBody, options: SearchOptions, file: bytes | None
-) -> tuple[str, SearchResult]:
-    """Return the kind of the query, and its result."""
+) -> tuple[str, Answer]:
+    """Return the kind of the query, and its answer."""
     searcher = service.searcher
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if not given or given[-2:] == ["id", "image"]:
@@ -81,27 +81,26 @@ async def _find(
         await service.in_thread("items", searcher.check_options, options, body.check_labels)
     service.metrics.count_search(given[-1])
     if given == ["text"]:
-        job = SearchJob(str(body.text), searcher.modality_for("text", body.modality), options)
-    elif given == ["id"] and not options.asymmetric:
-        job = _item_job(searcher, body, options)
-    else:
-        query = await (_encode_item(service, body, options) if file is None else _encode_picture(service, body, file))
-        if body.text is not None:
-            words = await searcher.search(SearchJob(body.text, searcher.modality_for("text", None)))
-            query = query.with_words(words.query)
-        job = SearchJob(query, options=options)
-    return given[-1], await searcher.search(job)
+        modality = searcher.modality_for("text", body.modality)
+        return "text", await searcher.search(str(body.text), options, modality)
+    if given == ["id"] and not options.asymmetric:
+        return "id", await _search_item(service, body, options)
+    query = await (_encode_item(service, body, options) if file is None else _encode_picture(service, body, file))
+    if body.text is not None:
+        words, *_ = await searcher.search(body.text, None, searcher.modality_for("text", None))
+        query = query.with_words(words)
+    return given[-1], await searcher.search(query, options)
 
 
-def _item_job(searcher: Searcher, body: schemas.SearchBody, options: SearchOptions | None = None) -> SearchJob:
+async def _search_item(service: Service, body: schemas.SearchBody, options: SearchOptions | None) -> Answer:
     if body.modality is not None:
-        searcher.check_modalities(body.modality)
-    return SearchJob(str(body.id), body.modality, options, by_id=True)
+        service.searcher.check_modalities(body.modality)
+    return await service.searcher.search(str(body.id), options, body.modality, by_id=True)
 
 
 async def _encode_item(service: Service, body: schemas.SearchBody, options: SearchOptions) -> Query:
     searcher = service.searcher
-    query = (await searcher.search(_item_job(searcher, body))).query
+    query, *_ = await _search_item(service, body, None)
     if not options.asymmetric:
         return query
     return await service.in_thread("pictures", searcher.encode_item_content, body.id, query.modality)

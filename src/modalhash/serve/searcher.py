@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from time import process_time
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from modalhash.engine import (
     Engine,
@@ -27,11 +27,11 @@ from modalhash.serve.errors import HTTPError, QueueFullError, unknown_item_error
 from modalhash.serve.limits import Limits
 from modalhash.store import FilterError
 
-Job = TypeVar("Job")
+Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class MicroBatcher(Generic[Job, Result]):
+class MicroBatcher(Generic[Task, Result]):
     """Call ``work`` with batches of jobs, one batch at a time.
 
     A single job starts without delay; jobs that arrive meanwhile form the next batch.
@@ -55,22 +55,22 @@ class MicroBatcher(Generic[Job, Result]):
 
     def __init__(
         self,
-        work: Callable[[list[Job]], Sequence[Result | Exception]],
+        work: Callable[[list[Task]], Sequence[Result | Exception]],
         executor: Executor,
         *,
         max_batch: int = 256,
         max_waiting: int = 1024,
-        is_quick: Callable[[list[Job]], bool] = lambda jobs: False,
-        on_batch: Callable[[list[Job], Sequence[Result | Exception]], None] = lambda jobs, results: None,
+        is_quick: Callable[[list[Task]], bool] = lambda jobs: False,
+        on_batch: Callable[[list[Task], Sequence[Result | Exception]], None] = lambda jobs, results: None,
     ) -> None:
         self._work, self._executor = work, executor
         self._max_batch, self._max_waiting, self._on_batch = max_batch, max_waiting, on_batch
         self._is_quick = is_quick
-        self._queue: deque[tuple[Job, asyncio.Future[Result]]] = deque()
+        self._queue: deque[tuple[Task, asyncio.Future[Result]]] = deque()
         self._busy = False
         """Whether a batch is running. Only the event loop's thread changes this and the queue."""
 
-    async def __call__(self, job: Job) -> Result:
+    async def __call__(self, job: Task) -> Result:
         if len(self._queue) >= self._max_waiting:
             raise QueueFullError(f"{len(self._queue)} searches are waiting")
         loop = asyncio.get_running_loop()
@@ -98,16 +98,16 @@ class MicroBatcher(Generic[Job, Result]):
         except RuntimeError as error:  # the executor is shut down
             self._finish(batch, [error] * len(batch), loop)
 
-    def _run(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, batch: list[tuple[Task, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in the thread, and return to the event loop once."""
         results = self._results(batch)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._finish, batch, results, loop)
 
-    def _run_here(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
+    def _run_here(self, batch: list[tuple[Task, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
         self._finish(batch, self._results(batch), loop)
 
-    def _results(self, batch: list[tuple[Job, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
+    def _results(self, batch: list[tuple[Task, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
         try:
             results = self._work([job for job, _ in batch])
             if len(results) != len(batch):
@@ -118,7 +118,7 @@ class MicroBatcher(Generic[Job, Result]):
 
     def _finish(
         self,
-        batch: list[tuple[Job, asyncio.Future[Result]]],
+        batch: list[tuple[Task, asyncio.Future[Result]]],
         results: Sequence[Result | Exception],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -133,8 +133,8 @@ class MicroBatcher(Generic[Job, Result]):
                 future.set_result(result)
         self._start(loop, after_others=True)
 
-    def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
-        batch: list[tuple[Job, asyncio.Future[Result]]] = []
+    def _next_batch(self) -> list[tuple[Task, asyncio.Future[Result]]]:
+        batch: list[tuple[Task, asyncio.Future[Result]]] = []
         while self._queue and len(batch) < self._max_batch:
             job = self._queue.popleft()
             if not job[1].done():
@@ -150,32 +150,20 @@ NEWEST_SHARE = 0.1
 """Weight of the newest batch in the moving average of search times."""
 
 
-class SearchJob(NamedTuple):
-    """A text, the id of an item or an encoded query, and how to search for it."""
-
-    given: str | Query
-    modality: str | None = None
-    options: SearchOptions | None = None
-    """None to encode the query only."""
-    by_id: bool = False
-
-
-class SearchResult(NamedTuple):
-    """A query, its hits, and the number of items searched."""
-
-    query: Query
-    hits: Sequence[Hit] = ()
-    searched: int = 0
+Job: TypeAlias = tuple[str | Query, SearchOptions | None, str | None, bool]
+"""The arguments of :meth:`Searcher.search`."""
+Answer: TypeAlias = tuple[Query, list[Hit], int]
+"""A query, its hits, and the number of items searched."""
 
 
 class Searcher:
-    """Search an engine in batches; ``await search(job)`` returns a :class:`SearchResult`."""
+    """Search an engine in batches."""
 
     def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
         self.engine = engine
         self._count_batch = on_batch
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self.search: MicroBatcher[SearchJob, SearchResult] = MicroBatcher(
+        self.batcher: MicroBatcher[Job, Answer] = MicroBatcher(
             self._search_batch,
             self._executor,
             max_batch=limits.batch,
@@ -185,6 +173,12 @@ class Searcher:
         )
         self._expected_seconds: float | None = None
         """Processor time of a light search; None before the first."""
+
+    async def search(
+        self, given: str | Query, options: SearchOptions | None, modality: str | None = None, *, by_id: bool = False
+    ) -> Answer:
+        """Search by a text, the id of an item or an encoded query; without options, encode it only."""
+        return await self.batcher((given, options, modality, by_id))
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -240,17 +234,17 @@ class Searcher:
             message = f"the content of {id!r} cannot be read, which 'asymmetric' needs; search without it"
             raise HTTPError(422, message) from None
 
-    def _on_batch(self, jobs: list[SearchJob], results: Sequence[SearchResult | Exception]) -> None:
+    def _on_batch(self, jobs: list[Job], results: Sequence[Answer | Exception]) -> None:
         """Count the queries that were encoded together, and those that were searched together."""
-        done = [isinstance(result, SearchResult) for result in results]
-        for stage, n in (
-            ("prepare", sum(isinstance(job.given, str) for job in jobs)),
-            ("search", sum(own and job.options is not None for job, own in zip(jobs, done, strict=True))),
-        ):
+        searched = [
+            options is not None and not isinstance(result, Exception)
+            for (_, options, *_), result in zip(jobs, results, strict=True)
+        ]
+        for stage, n in (("prepare", sum(isinstance(given, str) for given, *_ in jobs)), ("search", sum(searched))):
             if n:
                 self._count_batch(stage, n)
 
-    def _is_quick(self, jobs: list[SearchJob]) -> bool:
+    def _is_quick(self, jobs: list[Job]) -> bool:
         """Return whether a batch is small and light enough for the event loop."""
         expected = self._expected_seconds
         if expected is None or len(jobs) * expected > QUICK_SECONDS or not all(map(_is_light, jobs)):
@@ -260,7 +254,7 @@ class Searcher:
         except Exception:  # the searches will raise and report it
             return False
 
-    def _search_batch(self, jobs: list[SearchJob]) -> list[SearchResult | Exception]:
+    def _search_batch(self, jobs: list[Job]) -> list[Answer | Exception]:
         start = process_time()  # wall-clock time is longer in the thread, which would keep searches there
         results = self._search_jobs(jobs)
         if all(map(_is_light, jobs)):
@@ -269,14 +263,13 @@ class Searcher:
             self._expected_seconds = (1 - NEWEST_SHARE) * expected + NEWEST_SHARE * each
         return results
 
-    def _search_jobs(self, jobs: list[SearchJob]) -> list[SearchResult | Exception]:
-        results: list[SearchResult | Exception] = [
-            query if isinstance(query, Exception) else SearchResult(query) for query in self._encode(jobs)
-        ]
+    def _search_jobs(self, jobs: list[Job]) -> list[Answer | Exception]:
+        encoded = self._encode(jobs)
+        results: list[Answer | Exception] = [one if isinstance(one, Exception) else (one, [], 0) for one in encoded]
         asked = {
-            row: (result.query, job.options)
-            for row, (result, job) in enumerate(zip(results, jobs, strict=True))
-            if job.options is not None and not isinstance(result, Exception)
+            row: (query, options)
+            for row, (query, (_, options, *_)) in enumerate(zip(encoded, jobs, strict=True))
+            if options is not None and not isinstance(query, Exception)
         }
         if asked:
             queries, options = zip(*asked.values(), strict=True)
@@ -284,7 +277,7 @@ class Searcher:
                 results[row] = found
         return results
 
-    def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[SearchResult | Exception]:
+    def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[Answer | Exception]:
         """Return the result of each query, or the same exception for all."""
         try:
             with telemetry.span("search", batch=len(queries)):
@@ -293,19 +286,19 @@ class Searcher:
         except Exception as error:
             return [error] * len(queries)
         searched = (sum(sizes[name] for name in own.want or sizes) for own in options)
-        return list(map(SearchResult, queries, answers, searched))
+        return list(zip(queries, answers, searched, strict=True))
 
-    def _encode(self, jobs: list[SearchJob]) -> list[Query | Exception]:
+    def _encode(self, jobs: list[Job]) -> list[Query | Exception]:
         """Return the query of each job; those of one kind are encoded together."""
         groups: dict[tuple[str | None, bool], list[int]] = {}
         queries: dict[int, Query | Exception] = {}
-        for row, job in enumerate(jobs):
-            if isinstance(job.given, str):
-                groups.setdefault((job.modality, job.by_id), []).append(row)
+        for row, (given, _, modality, by_id) in enumerate(jobs):
+            if isinstance(given, str):
+                groups.setdefault((modality, by_id), []).append(row)
             else:
-                queries[row] = job.given
+                queries[row] = given
         for (modality, by_id), rows in groups.items():
-            contents = [str(jobs[row].given) for row in rows]
+            contents = [str(jobs[row][0]) for row in rows]
             with telemetry.span("prepare", batch=len(rows)):
                 encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)
             queries.update(zip(rows, encoded, strict=True))
@@ -328,10 +321,10 @@ class Searcher:
             return [self._encode_items([id], modality)[0] for id in ids]
 
 
-def _is_light(job: SearchJob) -> bool:
+def _is_light(job: Job) -> bool:
     """Return whether a search has the usual size, so that its time is predictable."""
-    options = job.options
-    if isinstance(job.given, str) and len(job.given) > QUICK_CHARACTERS:
+    given, options, *_ = job
+    if isinstance(given, str) and len(given) > QUICK_CHARACTERS:
         return False
     return options is None or (
         options.k <= QUICK_HITS and options.radius is None and options.shortlist is None and options.filter is None

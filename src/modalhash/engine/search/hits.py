@@ -30,7 +30,7 @@ from modalhash.engine.search.ordering import (
     ways_found,
 )
 from modalhash.engine.search.photo_words import TEXT
-from modalhash.engine.search.query import Asked, Query, QueryPart, WordMatches, expand_query, find_words
+from modalhash.engine.search.query import Asked, Query, QueryPart, with_matches
 from modalhash.engine.search.refinement import Refinement
 from modalhash.engine.settings import SearchOptions
 from modalhash.index import Index
@@ -217,11 +217,7 @@ class HitFinder:
         if any(query.words is not None for query, _ in asked):
             return self._find_with_words(asked)
         n_posterior = 0 if self.ranker is None else self.ranker.refinement.n_posterior
-        matches = find_words(asked, self.store, n_posterior)
-        asked = [
-            (expand_query(query, words.texts, n_posterior), options)
-            for (query, options), words in zip(asked, matches, strict=True)
-        ]
+        asked = with_matches(asked, self.store, n_posterior)
         refined = [
             self.ranker is not None and options.refine and query.vector is not None and not _is_reranked(query, options)
             for query, options in asked
@@ -229,7 +225,7 @@ class HitFinder:
         by_codes = iter(self._find_by_codes([one for one, own in zip(asked, refined, strict=True) if not own]))
         by_vectors = iter(self._find_refined([one for one, own in zip(asked, refined, strict=True) if own]))
         answers = [next(by_vectors if own else by_codes) for own in refined]
-        answers = [_join_words(*one, hits, words) for one, hits, words in zip(asked, answers, matches, strict=True)]
+        answers = [_join_words(*one, hits) for one, hits in zip(asked, answers, strict=True)]
         if self.scorer is None:
             return answers
         return [self.scorer.apply(*one, hits) for one, hits in zip(asked, answers, strict=True)]
@@ -421,18 +417,19 @@ def shortlist_size(options: SearchOptions, n_items: int) -> int:
     return max(REFINED_RATIO * options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
 
 
-def _join_words(query: Query, options: SearchOptions, hits: list[Hit], matches: WordMatches) -> list[Hit]:
+def _join_words(query: Query, options: SearchOptions, hits: list[Hit]) -> list[Hit]:
     """Join hits with the items that contain the query's words."""
-    if not matches.items:
+    if not query.matches:
         return hits
-    codes = np.frombuffer(b"".join(bytes(record.code) for record in matches.items), np.uint8)
-    distances = np.bitwise_count(query.code ^ codes.reshape(len(matches.items), -1)).sum(axis=1).tolist()
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in query.matches), np.uint8)
+    distances = np.bitwise_count(query.code ^ codes.reshape(len(query.matches), -1)).sum(axis=1).tolist()
+    text, way = (query.rewritten_text, "meaning") if query.matches_rewritten else (query.text, "words")
     by_words = [
-        hit.changed(found_by=ways_found(hit, matches.text, matches.way))
-        for hit in _rank(query, options, list(zip(matches.items, distances, strict=True)))
+        hit.changed(found_by=ways_found(hit, str(text), way))
+        for hit in _rank(query, options, list(zip(query.matches, distances, strict=True)))
     ]
     ranked = {(hit.modality, hit.id): hit for hit in by_words}
-    return reciprocal_rank_fusion(hits, [ranked[record.key] for record in matches.items], options.k)
+    return reciprocal_rank_fusion(hits, [ranked[record.key] for record in query.matches], options.k)
 
 
 def _is_reranked(query: Query, options: SearchOptions) -> bool:

@@ -137,6 +137,10 @@ class Query:
     parts: tuple[QueryPart, ...] = ()
     words: Query | None = None
     """Words that come with a picture or an item and are searched together with it."""
+    matches: tuple[Record, ...] = ()
+    """Stored items with its words, the best first; found by the search."""
+    matches_rewritten: bool = False
+    """Whether they have the words of the rewritten text instead."""
     message: str | None = field(init=False)
     """A message about a query that the engine hardly knows, so that its hits say little; None if it knows it."""
 
@@ -309,32 +313,25 @@ UNFOUND = 9
 _WORD = re.compile(r"[^\W_]+")
 
 
-class WordMatches(NamedTuple):
-    """Stored items that contain the words of a query, the best first."""
-
-    texts: list[Record]
-    """Texts of the query's own modality that contain all its words, for :func:`expand_query`."""
-    items: list[Record]
-    """Items that pass the filter."""
-    text: str
-    """The text whose words the items contain."""
-    way: str
-    """Their ``found_by``: ``words``, or ``meaning`` if the text is the rewritten one."""
-
-
-def find_words(asked: Sequence[Asked], store: Store, n_posterior: int) -> list[WordMatches]:
-    """Return the word matches of each query, read together; they are empty if a query does not search words."""
+def with_matches(asked: Sequence[Asked], store: Store, n_posterior: int) -> list[Asked]:
+    """Return the queries with the stored items that contain their words, moved towards the texts among these."""
     texts = [_numbers_of_texts(*one, store) if n_posterior else [] for one in asked]
     found = [_numbers_of_items(*one, store) for one in asked]
-    numbers = {*chain(*texts), *chain.from_iterable(items for items, _, _ in found)}
-    records = store.records(sorted(numbers)) if numbers else {}
+    numbers = {*chain(*texts), *chain.from_iterable(items for items, _ in found)}
+    if not numbers:
+        return list(asked)
+    records = store.records(sorted(numbers))
 
     def there(numbers: Iterable[int]) -> list[Record]:
         return [records[number] for number in numbers if number in records]
 
-    return [
-        WordMatches(there(own), there(items), text, way) for own, (items, text, way) in zip(texts, found, strict=True)
-    ]
+    matched = []
+    for (query, options), own, (items, rewritten) in zip(asked, texts, found, strict=True):
+        query = expand_query(query, there(own), n_posterior)
+        if items:
+            query = replace(query, matches=tuple(there(items)), matches_rewritten=rewritten)
+        matched.append((query, options))
+    return matched
 
 
 def _numbers_of_texts(query: Query, options: SearchOptions, store: Store) -> list[int]:
@@ -350,16 +347,15 @@ def _of_modality(name: str) -> Comparison:
     return Comparison("modality", "=", name)
 
 
-def _numbers_of_items(query: Query, options: SearchOptions, store: Store) -> tuple[list[int], str, str]:
-    """Return the items that contain words of the text, or else of the rewritten text; the text, and the way."""
+def _numbers_of_items(query: Query, options: SearchOptions, store: Store) -> tuple[list[int], bool]:
+    """Return the items that contain words of the text, or else of the rewritten text, and whether of the latter."""
     if query.text is None or not options.hybrid or options.radius is not None:
-        return [], "", ""
+        return [], False
     where = options.filter if options.want is None else all_of(any_value("modality", options.want), options.filter)
     numbers: list[int] = store.search_text(query.text, where=where, limit=options.k).tolist()
     if numbers or query.rewritten_text in (None, query.text):
-        return numbers, query.text, "words"
-    numbers = store.search_text(query.rewritten_text, where=where, limit=options.k).tolist()
-    return numbers, query.rewritten_text, "meaning"
+        return numbers, False
+    return store.search_text(query.rewritten_text, where=where, limit=options.k).tolist(), True
 
 
 def expand_query(query: Query, texts: Sequence[Record], n_posterior: int) -> Query:
