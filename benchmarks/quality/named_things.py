@@ -103,11 +103,8 @@ class Fold:
                         pack_signs(projections), made.vectors("text", features), texts, strict=True
                     )
                 ]
-                matches = feedback.find_words([(one, SearchOptions()) for one in asked], store, made.n_posterior)
-                moved = [
-                    feedback.expand_query(one, own.texts, made.n_posterior).vector
-                    for one, own in zip(asked, matches, strict=True)
-                ]
+                searched = feedback.with_matches([(one, SearchOptions()) for one in asked], store, made.n_posterior)
+                moved = [one.vector for one, _ in searched]
                 posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
                 signs = np.sign(projections)
                 scores = posteriors @ pictures.T + CODE_WEIGHT * (signs @ codes.T / N_BITS)

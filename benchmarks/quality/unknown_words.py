@@ -100,11 +100,8 @@ class Meant:
                     pack_signs(projections), made.vectors("text", features), spoken, strict=True
                 )
             ]
-            matches = feedback.find_words([(one, SearchOptions()) for one in queries], self.store, made.n_posterior)
-            moved = [
-                feedback.expand_query(one, own.texts, made.n_posterior).vector
-                for one, own in zip(queries, matches, strict=True)
-            ]
+            searched = feedback.with_matches([(one, SearchOptions()) for one in queries], self.store, made.n_posterior)
+            moved = [one.vector for one, _ in searched]
             posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
             scores = posteriors @ pictures.T + CODE_WEIGHT * (np.sign(projections) @ codes.T / N_BITS)
             scores += np.random.default_rng(0).uniform(0, 1e-4, len(pictures))  # ties in any order

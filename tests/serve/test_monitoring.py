@@ -64,7 +64,7 @@ def test_the_log_knows_no_token(loud):
 def test_a_quiet_service_logs_nothing_but_its_own_errors(loud, monkeypatch):
     client, lines = loud(quiet=True)
     client.get("/engine")
-    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
+    monkeypatch.setattr(client.app.state.service.searcher.batcher, "_work", None)
     assert client.post("/search", json={"text": "red"}).status_code == 500
     assert lines() == []
     assert [line["error"] for line in lines("err")] == ["TypeError"]
@@ -76,7 +76,7 @@ def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
     def broken(requests):
         raise RuntimeError("the secret wish was /etc/passwd")
 
-    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", broken)
+    monkeypatch.setattr(client.app.state.service.searcher.batcher, "_work", broken)
     answer = client.post("/search", json={"text": "a secret wish"})
     assert answer.status_code == 500
     assert answer.json() == {
@@ -102,7 +102,7 @@ def test_the_service_goes_on_where_nothing_can_be_logged(make_client, monkeypatc
     streams = {"closed": io.StringIO(), "broken": Broken(), "missing": None}
     streams["closed"].close()
     client = make_client(quiet=False)
-    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
+    monkeypatch.setattr(client.app.state.service.searcher.batcher, "_work", None)
     monkeypatch.setattr(sys, "stdout", streams[stream])
     monkeypatch.setattr(sys, "stderr", streams[stream])
     assert client.get("/engine").status_code == 200

@@ -11,7 +11,7 @@ from serve_tools import Held, ask
 
 from modalhash.engine import SearchOptions
 from modalhash.serve.limits import Limits
-from modalhash.serve.searcher import Searcher, SearchJob
+from modalhash.serve.searcher import Searcher
 
 
 def test_searches_of_many_clients_share_a_scan(serve, engine, until):
@@ -26,7 +26,7 @@ def test_searches_of_many_clients_share_a_scan(serve, engine, until):
         first = pool.submit(ask, server.port, {"text": "red"})
         assert held.begun.wait(10)
         others = [pool.submit(ask, server.port, {"text": text, "k": 3 + n}) for n, text in enumerate(texts)]
-        batcher = server.config.app.state.service.searcher.search
+        batcher = server.config.app.state.service.searcher.batcher
         until(lambda: len(batcher._queue) == 4)
         held.go.set()
         found = [other.result()[2] for other in others]
@@ -91,10 +91,10 @@ def test_a_search_counts_by_its_processor_time_wherever_it_is_made(engine, monke
     ticks = count(0.0, 0.004)
     monkeypatch.setattr("modalhash.serve.searcher.process_time", lambda: next(ticks))
     searcher = Searcher(engine, Limits(), lambda stage, size: None)
-    jobs = [SearchJob(text, "text", SearchOptions(k=3)) for text in ("a red ball", "a blue box")]
+    jobs = [(text, SearchOptions(k=3), "text", False) for text in ("a red ball", "a blue box")]
     results = searcher._search_batch(jobs)
     searcher.close()
-    assert [len(result.hits) for result in results] == [3, 3]
+    assert [len(hits) for _, hits, _ in results] == [3, 3]
     assert searcher._expected_seconds == pytest.approx(0.002)
     assert searcher._is_quick(10 * jobs[:1])
     assert not searcher._is_quick(11 * jobs[:1])

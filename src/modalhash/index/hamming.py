@@ -21,7 +21,6 @@ from modalhash.index.scan import (
     RadiusPart,
     Scanner,
     merge_nearest,
-    merge_ties,
     merge_within,
     padded_hits,
 )
@@ -251,7 +250,7 @@ class HammingIndex:
             k = check_int(k, "k", at_least=1)
             if self._clusters.is_built and ids is None:
                 parts = self._in_clusters(queries, k, k, group)
-                return padded_hits(merge_ties(parts, len(queries), k, k, compiled=self.compiled), k)
+                return padded_hits(self._scanner.merge_ties(parts, len(queries), k, k), k)
             return merge_nearest(self._scanner.nearest(queries, self._tables(ids, group), k), len(queries), k)
         radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
         return merge_within(self._scanner.within(queries, self._tables(ids, group), radius), len(queries))
@@ -291,7 +290,7 @@ class HammingIndex:
             parts = self._in_clusters(queries, k, max_hits, group)
         else:
             parts = self._scanner.with_ties(queries, self._tables(ids, group), k, max_hits)
-        return merge_ties(parts, len(queries), k, max_hits, compiled=self.compiled)
+        return self._scanner.merge_ties(parts, len(queries), k, max_hits)
 
     def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
         """Return the int32 distances of some items, in any order, from one query; -1 for unknown ids.

@@ -106,6 +106,19 @@ class Scanner:
 
         return self._tiles(queries, [table for table in tables if table.n], scan)
 
+    def merge_ties(self, parts: list[RadiusPart], n_queries: int, k: int, max_hits: int) -> Hits:
+        """Return the k nearest of several parts and all ties with the k-th, at most ``max_hits``.
+
+        Each part is in canonical order and contains all its items that belong to the result.
+        """
+        if len(parts) != 2 or n_queries != 1:
+            merged = merge_within(parts, n_queries)
+            return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
+        (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent
+        ids, distances, _, _ = self.loops.merge_ordered(ids, distances, other_ids, other_distances)
+        n = min(max_hits, int(np.searchsorted(distances, distances[min(k, len(ids)) - 1], "right"))) if len(ids) else 0
+        return Hits(ids[:n], distances[:n], np.array([0, n]))
+
     def write_distances(self, query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
         """Write the distance from one query to each id into ``out``; unknown ids are unchanged."""
         if isinstance(table, PackedRows):
@@ -192,24 +205,6 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     if offsets:
         stacked.append(offsets_of(np.concatenate([np.diff(part) for part in offsets[0]])))
     return tuple(stacked)
-
-
-def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, max_hits: int, *, compiled: bool = True) -> Hits:
-    """Return the k nearest of several parts and all ties with the k-th, at most ``max_hits``.
-
-    Each part is in canonical order and contains all its items that belong to the result.
-    """
-    if len(parts) != 2 or n_queries != 1:
-        merged = merge_within(parts, n_queries)
-        return merged if len(parts) == 1 else cut_ties(merged, k, max_hits)
-    (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups is the most frequent search
-    ids, distances, _, _ = LOOPS[compiled].merge_ordered(ids, distances, other_ids, other_distances)
-    n = (
-        min(max_hits, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right")))
-        if len(ids)
-        else 0
-    )
-    return Hits(ids[:n], distances[:n], np.array([0, n]))
 
 
 def merge_sources(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modalhash.engine import Query, SearchOptions
-from modalhash.engine.search.query import N_TEXTS, WEIGHT, expand_query, find_words
+from modalhash.engine.search.query import N_TEXTS, WEIGHT, with_matches
 from modalhash.store import Record, SqliteStore
 
 N = 4
@@ -35,8 +35,8 @@ def asked(text):
 
 
 def expanded(query, store, n_posterior=N, **options):
-    (found,) = find_words([(query, SearchOptions(**options))], store, n_posterior)
-    return expand_query(query, found.texts, n_posterior)
+    ((found, _),) = with_matches([(query, SearchOptions(**options))], store, n_posterior)
+    return found
 
 
 def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_does(store):
@@ -46,7 +46,8 @@ def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_do
     after = expanded(before, store)
     moved = np.rint(np.array([100, 100 * WEIGHT, 0, 0]) / (1 + WEIGHT))
     np.testing.assert_array_equal(after.vector, [*moved, 7, -7])
-    assert replace(after, vector=before.vector) == before
+    assert replace(after, vector=before.vector, matches=()) == before
+    assert [record.id for record in after.matches] == ["a"]
     np.testing.assert_array_equal(before.vector, vector(100, 0, 0, 0))
 
 
@@ -70,7 +71,7 @@ def test_a_query_stays_as_it_is_without_texts_that_have_all_its_words(store, que
     add(store, "a", "coffee", 0, 100, 0, 0)
     add(store, "b", "machine", 0, 100, 0, 0)
     add(store, "c", "coffee", 0, 100, 0, 0, modality="image")
-    assert expanded(query, store) is query
+    assert expanded(query, store).vector is query.vector
     other = asked("coffee")
     assert expanded(other, store, hybrid=False) is other
 

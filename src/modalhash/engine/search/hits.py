@@ -21,7 +21,6 @@ from modalhash.engine.search.confidence import (
 )
 from modalhash.engine.search.ordering import (
     IN_PICTURE,
-    Ranked,
     Ranker,
     competition_ranks,
     join_both,
@@ -331,7 +330,7 @@ class HitFinder:
         shortlists = self._scan(asked, sizes, ties=True)
         orders = [self._order(*one, *found) for one, found in zip(asked, shortlists, strict=True)]
         first = [
-            order.numbers[: _n_first(query, options, self._n_hits(query, options))]
+            order["number"][: _n_first(query, options, self._n_hits(query, options))]
             for (query, options), order in zip(asked, orders, strict=True)
             if options.filter is None
         ]
@@ -342,20 +341,20 @@ class HitFinder:
         ]
 
     def _refined_hits(
-        self, query: Query, options: SearchOptions, order: Ranked, records: dict[int, Record]
+        self, query: Query, options: SearchOptions, order: Array, records: dict[int, Record]
     ) -> list[Hit]:
         """Return the hits of an ordered shortlist; if too few of it pass the filter, of all items that do."""
         rows = self._first_passing(query, options, order, records)
         enough = options.radius is not None or len(rows) >= options.k
-        if not enough and options.filter is not None and len(order.numbers) < len(self.index):
+        if not enough and options.filter is not None and len(order) < len(self.index):
             size, matching = shortlist_size(options, len(self.index)), self.store.matching(options.filter)
             (nearest,) = self._scan([(query, options)], [size], ties=True, ids=matching)
             order = self._order(query, options, *nearest, similar=False)
             rows = self._first_passing(query, options, order, records)
-        hits = _hits_of(query, order, rows, records)
+        hits = _hits_of(query, order[rows], records)
         if self.scorer is not None and self.scorer.orders(query):
             hits = self.scorer.order(query, options, hits)
-        numbers = {records[number].key: number for number in order.numbers[rows].tolist()}
+        numbers = {records[number].key: number for number in order["number"][rows].tolist()}
         return self._with_shared_labels(query, hits, numbers)
 
     def _n_hits(self, query: Query, options: SearchOptions) -> int:
@@ -363,7 +362,7 @@ class HitFinder:
 
     def _order(
         self, query: Query, options: SearchOptions, numbers: Array, distances: Array, *, similar: bool = True
-    ) -> Ranked:
+    ) -> Array:
         """Order a shortlist by vectors; ``similar`` adds items of the query's modality with similar features."""
         ranker = self.ranker
         assert ranker is not None
@@ -384,15 +383,15 @@ class HitFinder:
         return ranker.rank(query.code, vector, numbers, distances, self.index, own_group=own, similar=more)
 
     def _first_passing(
-        self, query: Query, options: SearchOptions, order: Ranked, records: dict[int, Record]
+        self, query: Query, options: SearchOptions, order: Array, records: dict[int, Record]
     ) -> list[int]:
         """Return the positions of the first items that pass the filter, reading records as needed."""
         n_hits = self._n_hits(query, options)
-        most = n_hits if options.radius is None else options.limit or len(order.numbers)
+        most = n_hits if options.radius is None else options.limit or len(order)
         rows: list[int] = []
-        start, size = 0, _n_first(query, options, n_hits) or len(order.numbers)
-        while start < len(order.numbers) and len(rows) < most:
-            numbers = order.numbers[start : start + size].tolist()
+        start, size = 0, _n_first(query, options, n_hits) or len(order)
+        while start < len(order) and len(rows) < most:
+            numbers = order["number"][start : start + size].tolist()
             if unread := [number for number in numbers if number not in records]:
                 records.update(self.store.records(unread, where=options.filter))
             for row, number in enumerate(numbers, start):
@@ -503,23 +502,15 @@ def _rank(query: Query, options: SearchOptions, passed: list[tuple[Record, int]]
     ]
 
 
-def _hits_of(query: Query, order: Ranked, rows: list[int], records: Mapping[int, Record]) -> list[Hit]:
-    numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
-    sources = zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
+def _hits_of(query: Query, found: Array, records: Mapping[int, Record]) -> list[Hit]:
+    ranks = competition_ranks(found["score"], found["distance"])
     return [
         Hit.from_record(
             records[number],
             distance,
             score=None if score != score else score,  # NaN
             rank=rank,
-            found_by=(_FOUND_BY if records[number].modality == query.modality else _FOUND_BY_NAMES)[source],
+            found_by=(_FOUND_BY if records[number].modality == query.modality else _FOUND_BY_NAMES)[tuple(source)],
         )
-        for number, distance, score, rank, source in zip(
-            numbers.tolist(),
-            distances.tolist(),
-            scores.tolist(),
-            competition_ranks(scores, distances),
-            sources,
-            strict=True,
-        )
+        for (number, distance, score, *source), rank in zip(found.tolist(), ranks, strict=True)
     ]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -57,16 +57,11 @@ _LEAST_STEM = 3
 """Number of letters from which a word matches longer words that start with it."""
 
 
-class Ranked(NamedTuple):
-    """An ordered shortlist."""
-
-    numbers: Array
-    distances: Array
-    scores: Array
-    """NaN for items without a score."""
-    by_code: Array
-    by_features: Array
-    """Whether the sketch or the meaning found the item."""
+SHORTLIST = np.dtype(
+    [("number", np.int64), ("distance", np.int32), ("score", np.float64), ("by_code", bool), ("by_features", bool)]
+)
+"""An item of an ordered shortlist: its row id, its score (NaN without one), and whether the codes found it, or the
+sketch or the meaning."""
 
 
 class Vectors(Protocol):
@@ -159,8 +154,8 @@ class Ranker:
         *,
         own_group: int | None,
         similar: Array,
-    ) -> Ranked:
-        """Order a shortlist, together with the row ids ``similar``, by refinement vectors."""
+    ) -> Array:
+        """Order a shortlist, together with the row ids ``similar``, by refinement vectors; return a SHORTLIST."""
         if len(similar):
             near = index.distances(code, similar)
             numbers, distances, by_code, by_features = merge_sources(
@@ -169,8 +164,11 @@ class Ranker:
         else:
             by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
         scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)
+        ordered = np.empty(len(numbers), SHORTLIST)
         order = _order_scored(scores)
-        return Ranked(numbers[order], distances[order], scores[order], by_code[order], by_features[order])
+        for name, values in zip(SHORTLIST.names or (), (numbers, distances, scores, by_code, by_features), strict=True):
+            ordered[name] = values[order]
+        return ordered
 
     def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
         """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors.
