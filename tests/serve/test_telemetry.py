@@ -14,7 +14,7 @@ def collected(make_client, monkeypatch):
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter", reason=sdk)
     metrics = pytest.importorskip("opentelemetry.sdk.metrics.export", reason=sdk)
     traces = pytest.importorskip("opentelemetry.sdk.trace.export", reason=sdk)
-    monkeypatch.setattr(telemetry, "_tracer", None)
+    monkeypatch.setattr(telemetry, "span", telemetry.span)
     client, spans, reader = make_client(), memory.InMemorySpanExporter(), metrics.InMemoryMetricReader()
     telemetry.start_with(traces.SimpleSpanProcessor(spans), reader, client.app.state.service.metrics.registry.collect)
     return client, spans, reader
@@ -51,5 +51,5 @@ def test_nothing_is_sent_unless_a_variable_asks_for_it(monkeypatch):
     monkeypatch.setenv(telemetry.VARIABLES[0], "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert telemetry.start(list) is False
-    with telemetry.span("request") as attributes:
+    with telemetry.span({"name": "request"}) as attributes:
         attributes["status"] = 200

@@ -232,7 +232,7 @@ class RequestMiddleware:
         exchange = _ResponseRecorder(next(self._numbers), send)
         self._count_in_flight(address, 1)
         try:
-            with telemetry.span("request", **{"http.request.method": scope["method"]}) as attributes:
+            with telemetry.span({"name": "request", "http.request.method": scope["method"]}) as attributes:
                 try:
                     await self._respond(exchange, scope, receive, address)
                 finally:

@@ -280,7 +280,7 @@ class Searcher:
     def _answer(self, queries: Sequence[Query], options: Sequence[SearchOptions]) -> Sequence[Answer | Exception]:
         """Return the result of each query, or the same exception for all."""
         try:
-            with telemetry.span("search", batch=len(queries)):
+            with telemetry.span({"name": "search", "batch": len(queries)}):
                 answers = self.engine.answer(queries, options)
             sizes = self.engine.sizes()
         except Exception as error:
@@ -299,7 +299,7 @@ class Searcher:
                 queries[row] = given
         for (modality, by_id), rows in groups.items():
             contents = [str(jobs[row][0]) for row in rows]
-            with telemetry.span("prepare", batch=len(rows)):
+            with telemetry.span({"name": "prepare", "batch": len(rows)}):
                 encoded = self._encode_items(contents, modality) if by_id else self._encode_texts(contents, modality)
             queries.update(zip(rows, encoded, strict=True))
         return [queries[row] for row in range(len(jobs))]

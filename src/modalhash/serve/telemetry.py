@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,9 @@ from prometheus_client import Metric
 
 SERVICE = "modalhash"
 VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-_tracer: Any = None
+
+span: Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]] = nullcontext
+"""Record a span with these attributes, of which ``name`` is its name, and with what the block adds to them."""
 
 
 def start(collect: Callable[[], Iterable[Metric]]) -> bool:
@@ -36,7 +38,7 @@ def start(collect: Callable[[], Iterable[Metric]]) -> bool:
 
 def start_with(processor: Any, reader: Any, collect: Callable[[], Iterable[Metric]]) -> None:
     """Send spans to a processor, and metrics to a reader."""
-    global _tracer
+    global span
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -44,7 +46,7 @@ def start_with(processor: Any, reader: Any, collect: Callable[[], Iterable[Metri
     resource = Resource.create({} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": SERVICE})
     traces = TracerProvider(resource=resource)
     traces.add_span_processor(processor)
-    _tracer = traces.get_tracer(SERVICE)
+    span = partial(_recorded, traces.get_tracer(SERVICE))
     meter = MeterProvider([reader], resource=resource).get_meter(SERVICE)
     for metric in collect():
         make = meter.create_observable_gauge if metric.type == "gauge" else meter.create_observable_counter
@@ -62,14 +64,9 @@ def _observe(collect: Callable[[], Iterable[Metric]], name: str, options: Any) -
 
 
 @contextmanager
-def span(name: str, **attributes: Any) -> Iterator[dict[str, Any]]:
-    """Record a span; what the block puts into the dict are further attributes."""
-    if _tracer is None:
-        yield {}
-        return
-    with _tracer.start_as_current_span(name, attributes=attributes) as own:
-        more: dict[str, Any] = {}
+def _recorded(tracer: Any, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    with tracer.start_as_current_span(attributes.pop("name"), attributes=attributes) as own:
         try:
-            yield more
+            yield attributes
         finally:
-            own.set_attributes(more)
+            own.set_attributes(attributes)
