@@ -3,7 +3,8 @@
 ``config`` reads a grid and lists its cells, ``provenance`` finds its data sets and tells when a cell has to be measured
 again, ``measure`` measures one cell, ``run`` runs many in worker processes, ``timing`` estimates how
 long they take, ``results`` stores them and makes tables and figures from them. Without a grid file, ``comparison``
-compares methods on one data set and ``tuning`` searches for the parameters of one method.
+compares methods on one data set and ``tuning`` searches for the parameters of one method. ``measured`` computes means,
+curves and tests for both.
 """
 
 import lazy_loader
