@@ -288,7 +288,7 @@ def save_picture(path: Path, number: int) -> None:
 def compute_once() -> None:
     """Let trainings of this process compute once for the items they have; nothing of that touches the disk."""
     corpus.choose_encoders = remembered(corpus.choose_encoders)
-    for name in ("_encode", "_fit", "_learn_vectors", "_learn_confidence"):
+    for name in ("_encode", "learn"):
         setattr(training, name, remembered(getattr(training, name)))
 
 
