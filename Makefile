@@ -87,6 +87,9 @@ lint: $(READY)  ## check style and types
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/python .ci/check_lock.py
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/kubernetes-validate --quiet deploy/kubernetes/*.yaml
 
 LOCK := constraints-dev.txt
 
