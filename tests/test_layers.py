@@ -42,7 +42,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "demo evaluate train",
     ],
     "core": [
-        "archives files imports label_names parallel progress typing",
+        "archives files imports label_names parallel progress stopping typing",
         "bit_kernels blocks codes frames linalg pictures",
         "randomness validation",
         "maps option",
@@ -116,7 +116,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "aadah cca_itq dcmh edmh gsph rucmh sapmh smfh tech ucch ucmh wash",
     ],
     "serve": [
-        "client errors monitoring telemetry",
+        "client errors monitoring pools telemetry",
         "auth media",
         "limits worker_state",
         "schemas searcher",

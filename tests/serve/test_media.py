@@ -154,12 +154,79 @@ def test_a_picture_with_endless_passes_is_not_shown(tmp_path, monkeypatch):
     from modalhash.serve.errors import HTTPError
     from modalhash.serve.media import make_thumbnail
 
-    content = picture((90, 90, 90), (1500, 1500), "JPEG", progressive=True)
-    scan = content[content.rindex(b"\xff\xda") : -2]
-    (tmp_path / "a.jpg").write_bytes(content[:-2] + scan * 1500 + content[-2:])
+    (tmp_path / "a.jpg").write_bytes(slow_picture())
     monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", 0.1)
     with pytest.raises(HTTPError, match=r"not decoded in 0\.1 s"):
         make_thumbnail(tmp_path / "a.jpg", 64, 10**7)
+
+
+def slow_picture():
+    """Return a JPEG whose passes take longer than 0.1 s."""
+    content = picture((90, 90, 90), (1500, 1500), "JPEG", progressive=True)
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + scan * 1500 + content[-2:]
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Count the pictures that begin to be decoded, each with 0.1 s."""
+    from PIL import ImageFile
+
+    load, found = ImageFile.ImageFile.load, []
+
+    def counted(opened):
+        if opened.tile:
+            found.append(opened.format)
+        return load(opened)
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", counted)
+    monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", 0.1)
+    return found
+
+
+def test_a_query_that_takes_too_long_is_decoded_once(client, decoded):
+    answer = client.post("/search", files={"image": ("a.jpg", slow_picture())})
+    assert answer.status_code == 415
+    assert "not decoded in 0.1 s" in answer.json()["error"]
+    assert decoded == ["JPEG"]
+
+
+def test_a_thumbnail_that_takes_too_long_is_tried_once(tmp_path, decoded):
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import Thumbnails
+
+    (tmp_path / "a.jpg").write_bytes(slow_picture())
+    thumbnails = Thumbnails(max_bytes=10**6, max_pixels=10**7)
+    for _ in range(2):
+        with pytest.raises(HTTPError, match=r"not decoded in 0\.1 s"):
+            thumbnails.get(tmp_path / "a.jpg", 64)
+    assert decoded == ["JPEG"]
+
+
+def test_decoding_stops_with_the_request(tmp_path, decoded):
+    from modalhash.core.stopping import StoppedError, should_stop
+    from modalhash.serve.media import Thumbnails
+
+    (tmp_path / "a.png").write_bytes(picture())
+    thumbnails = Thumbnails(max_bytes=10**6, max_pixels=10**7)
+    token = should_stop.set(lambda: bool(decoded))
+    with pytest.raises(StoppedError):
+        thumbnails.get(tmp_path / "a.png", 64)
+    should_stop.reset(token)
+    assert thumbnails.get(tmp_path / "a.png", 64).data, "it is not remembered as refused"
+
+
+def test_cached_thumbnails_do_not_wait_for_pictures_that_are_decoded(serve, engine, talk):
+    with serve() as server:
+        service, item = server.config.app.state.service, next(one for one in engine.items() if one.uri)
+        request = (
+            f"GET /media/{item.id.replace('/', '%2F')}?size=64 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        )
+        first = talk(server.port, request.encode())
+        assert b"image/webp" in first
+        service._pools["pictures"].close()  # so that nothing can be decoded
+        again = talk(server.port, request.encode())
+        assert again.partition(b"\r\n\r\n")[2] == first.partition(b"\r\n\r\n")[2]
 
 
 def test_a_damaged_avif_is_no_error_of_the_service(tmp_path):

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from modalhash.core.stopping import check_not_stopped
 from modalhash.core.typing import Array
 
 MAX_SIDE = 65_500
@@ -86,9 +87,10 @@ class TimedFile(io.RawIOBase):
         self._end = time.monotonic() + self._seconds
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read up to ``size`` bytes, or raise :class:`SlowPictureError`."""
+        """Read up to ``size`` bytes; raise :class:`SlowPictureError` or :class:`StoppedError` if it took too long."""
         if time.monotonic() > self._end:
             raise SlowPictureError(self._seconds)
+        check_not_stopped()
         return self._file.read(-1 if size is None else size)
 
     def seek(self, offset: int, whence: int = 0) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -248,10 +248,9 @@ def _batches(
 def _encode_batch(encoder: Encoder, batch: Any, rows: slice, dim: int, where: Sequence[str] | None) -> Done:
     """Encode a batch; if that fails, encode its items one by one to find the bad ones."""
     numbers = range(rows.start, rows.stop)
-    try:
-        return rows.stop, _checked(encoder, read_members(batch), dim), list(numbers), []
-    except (ValueError, OSError):
-        pass
+    with suppress(ValueError, OSError):
+        if len(numbers) > 1:  # a bad item alone is read only once, which may take long
+            return rows.stop, _checked(encoder, read_members(batch), dim), list(numbers), []
     parts, ok, failures = [], [], []
     for i, row in enumerate(numbers):
         item = batch[i : i + 1]

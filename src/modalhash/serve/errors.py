@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from modalhash.core.stopping import StoppedError
 from modalhash.index import IndexUnavailableError
 from modalhash.store import (
     StoreBusyError,
@@ -32,6 +33,7 @@ MISSING = "the items are not in the database: they were dropped, or it is anothe
 UNCERTAIN = (
     "the connection to the database was lost during the commit; check whether the change was made before retrying"
 )
+TOO_LONG = "this took too long and was stopped; use a simpler filter, or try again when the service has less to do"
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 ROUTING_ERRORS = {
     404: "no such route; the page is at /, all routes are described at /docs",
@@ -97,6 +99,8 @@ def response_to(error: Exception) -> Response | None:
         return error.response()
     if isinstance(error, QueueFullError):
         return busy_error(str(error)).response()
+    if isinstance(error, StoppedError):
+        return HTTPError(503, TOO_LONG, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreFullError):
         return HTTPError(507, DISK_FULL).response()
     if isinstance(error, StoreBusyError):

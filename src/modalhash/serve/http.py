@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from modalhash.core.stopping import should_stop
 from modalhash.serve import schemas, telemetry
 from modalhash.serve.auth import (
     Client,
@@ -55,6 +56,8 @@ PAGE_FILES = "/static/"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
+ON_DISCONNECT = "modalhash.on_disconnect"
+"""Key of the scope of a request: what to call when its connection is lost."""
 TWO_LENGTHS = "the request has Content-Length and Transfer-Encoding; expected one of them"
 CLIENT_CLOSED_REQUEST = 499
 """Status in log and metrics if the client disconnected before the response."""
@@ -229,7 +232,9 @@ class RequestMiddleware:
             return
         address = client_key(str(scope["client"][0]) if scope.get("client") else "")
         set_client(scope, Client(address))
-        exchange = _ResponseRecorder(next(self._numbers), send)
+        exchange = _ResponseRecorder(next(self._numbers), send, self._limits.request_seconds)
+        scope[ON_DISCONNECT] = exchange.disconnect
+        should_stop.set(exchange.should_stop)
         self._count_in_flight(address, 1)
         try:
             with telemetry.span({"name": "request", "http.request.method": scope["method"]}) as attributes:
@@ -239,6 +244,7 @@ class RequestMiddleware:
                     attributes["http.response.status_code"] = exchange.status or CLIENT_CLOSED_REQUEST
                     attributes["http.route"] = getattr(scope.get("route"), "path", "other")
         finally:
+            exchange.end()
             self._count_in_flight(address, -1)
             self._record(exchange, scope)
 
@@ -267,12 +273,14 @@ class RequestMiddleware:
                 set_client(scope, found)
                 if scope["path"] not in OPEN_ROUTES:
                     self._check_load(address)
-            async with asyncio.timeout(limits.request_seconds):
+            async with asyncio.timeout(limits.request_seconds) as exchange.timeout:
                 await response(scope, receive, exchange.send)
             return
         except ClientDisconnect:
             return
         except TimeoutError:
+            if exchange.is_disconnected:
+                return
             response = busy_error(f"no answer in {limits.request_seconds:g} s").response()
         except Exception as error:
             response = response_to(error) or self._internal_error(exchange.number, error)
@@ -307,12 +315,30 @@ class RequestMiddleware:
 
 
 class _ResponseRecorder:
-    """A request number, and the status and size of its response."""
+    """A request number, the status and size of its response, and whether any client still waits for it."""
 
-    def __init__(self, number: int, send: Send) -> None:
+    timeout: asyncio.Timeout | None = None
+    is_disconnected = is_over = False
+
+    def __init__(self, number: int, send: Send, seconds: float) -> None:
         self.number, self._send = number, send
         self.start = time.perf_counter()
+        self._stop = self.start + seconds
         self.status = self.size = 0
+
+    def should_stop(self) -> bool:
+        """Return whether work for the request, in any thread, is in vain."""
+        return self.is_over or time.perf_counter() > self._stop
+
+    def disconnect(self) -> None:
+        """Cancel what the event loop does for a client that is gone."""
+        if not self.is_over and self.timeout is not None and not self.timeout.expired():
+            self.is_disconnected = True
+            self.timeout.reschedule(0)
+        self.is_over = True
+
+    def end(self) -> None:
+        self.is_over = True
 
     async def send(self, message: Message) -> None:
         """Forward a message, with the headers of every response."""

@@ -37,7 +37,21 @@ class Limits(Options):
     pixels: Annotated[int, Option("Pixels of a picture, read before it is decoded.", flag="max-pixels", at_least=1)] = (
         40_000_000
     )
-    pictures: Annotated[int, Fixed("Pictures decoded concurrently.")] = 2
+    pictures: Annotated[int, Fixed("Pictures decoded concurrently; one address has all but one of these threads.")] = 3
+    scans: Annotated[
+        int,
+        Fixed(
+            "Searches with a filter or a radius, and lists of items, made concurrently; one address has all but one of "
+            "these threads."
+        ),
+    ] = 2
+    filter_cost: Annotated[
+        int,
+        Fixed(
+            "Cost of a filter: 1 for a comparison of an id, modality, kind, text or uri, 2 for a label, 8 for another "
+            "field, 16 if it has dots."
+        ),
+    ] = 200
     body_seconds: Annotated[float, Fixed("Time for a request body to arrive.")] = 15.0
     header_seconds: Annotated[float, Fixed("Time for the headers of a request to arrive.")] = 10.0
     request_seconds: Annotated[float, Fixed("Time for a request, including sending the response.")] = 60.0

@@ -7,13 +7,13 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NamedTuple, TypeAlias
 
-from cachetools import LRUCache, cached
+from cachetools import LRUCache
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from modalhash.core.archives import ArchiveError, ArchiveMember, MissingMemberError
@@ -102,22 +102,52 @@ def read_member(member: ArchiveMember) -> tuple[bytes, str]:
 
 
 class Thumbnails:
-    """Make thumbnails and cache up to ``max_bytes`` of them (least recently used)."""
+    """Make thumbnails and cache up to ``max_bytes`` of them (least recently used), and why some cannot be made."""
 
     def __init__(self, *, max_bytes: int, max_pixels: int) -> None:
         self._max_pixels = max_pixels
-        self._cache: LRUCache[Any, Thumbnail] = LRUCache(max_bytes, getsizeof=lambda thumbnail: len(thumbnail.data))
-        self._cached = cached(self._cache, lock=threading.Lock())(self._make)
+        self._cache: LRUCache[Any, Thumbnail | HTTPError] = LRUCache(max_bytes, getsizeof=_cached_bytes)
+        self._lock = threading.Lock()
 
     def get(self, path: File, size: int) -> Thumbnail:
         """Return a thumbnail whose sides are at most ``size``, rounded down to a thumbnail size."""
-        side = max((one for one in THUMBNAIL_SIZES if one <= size), default=THUMBNAIL_SIZES[0])
-        status = _stat(path.archive if isinstance(path, ArchiveMember) else path)
-        return self._cached(path, side, status.st_mtime_ns, status.st_size)
+        found = self.cached(path, size)
+        if found is not None:
+            return found
+        key = _thumbnail_key(path, size)
+        try:
+            made: Thumbnail | HTTPError = make_thumbnail(path, key[1], self._max_pixels)
+        except FileGoneError:
+            raise
+        except HTTPError as error:
+            made = HTTPError(error.status, error.message)  # without its traceback, which keeps the picture
+        with self._lock, suppress(ValueError):  # larger than the whole cache
+            self._cache[key] = made
+        return _unless_refused(made)
 
-    def _make(self, path: File, side: int, modified: int, n_bytes: int) -> Thumbnail:
-        """Make a thumbnail; the file's time and size are part of the cache key, so changed files are reloaded."""
-        return make_thumbnail(path, side, self._max_pixels)
+    def cached(self, path: File, size: int) -> Thumbnail | None:
+        """Return a thumbnail that was made before, or None; raise if it cannot be made."""
+        key = _thumbnail_key(path, size)
+        with self._lock:
+            found = self._cache.get(key)
+        return None if found is None else _unless_refused(found)
+
+
+def _thumbnail_key(path: File, size: int) -> tuple[File, int, int, int]:
+    """Return file and side, and the file's time and size, so that changed files are reloaded."""
+    side = max((one for one in THUMBNAIL_SIZES if one <= size), default=THUMBNAIL_SIZES[0])
+    status = _stat(path.archive if isinstance(path, ArchiveMember) else path)
+    return path, side, status.st_mtime_ns, status.st_size
+
+
+def _unless_refused(found: Thumbnail | HTTPError) -> Thumbnail:
+    if isinstance(found, HTTPError):
+        raise HTTPError(found.status, found.message)
+    return found
+
+
+def _cached_bytes(found: Thumbnail | HTTPError) -> int:
+    return len(found.message if isinstance(found, HTTPError) else found.data)
 
 
 def make_thumbnail(path: File, side: int, max_pixels: int) -> Thumbnail:

@@ -78,24 +78,24 @@ async def _find(
     if options.filter is None:
         searcher.check_options(options)
     else:  # reads the labels of the store
-        await service.in_thread("items", searcher.check_options, options, body.check_labels)
+        await service.in_thread("scans", searcher.check_options, options, body.check_labels)
     service.metrics.count_search(given[-1])
     if given == ["text"]:
         modality = searcher.modality_for("text", body.modality)
-        return "text", await searcher.search(str(body.text), options, modality)
+        return "text", await service.search(str(body.text), options, modality)
     if given == ["id"] and not options.asymmetric:
         return "id", await _search_item(service, body, options)
     query = await (_encode_item(service, body, options) if file is None else _encode_picture(service, body, file))
     if body.text is not None:
-        words, *_ = await searcher.search(body.text, None, searcher.modality_for("text", None))
+        words, *_ = await service.search(body.text, None, searcher.modality_for("text", None))
         query = query.with_words(words)
-    return given[-1], await searcher.search(query, options)
+    return given[-1], await service.search(query, options)
 
 
 async def _search_item(service: Service, body: schemas.SearchBody, options: SearchOptions | None) -> Answer:
     if body.modality is not None:
         service.searcher.check_modalities(body.modality)
-    return await service.searcher.search(str(body.id), options, body.modality, by_id=True)
+    return await service.search(str(body.id), options, body.modality, by_id=True)
 
 
 async def _encode_item(service: Service, body: schemas.SearchBody, options: SearchOptions) -> Query:

@@ -17,7 +17,7 @@ from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.limits import MAX_DUPLICATE_ITEMS
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.openapi import Operation
-from modalhash.serve.service import Service
+from modalhash.serve.service import Pool, Service
 from modalhash.store import Comparison, Filter, FilterError, Record, all_of
 
 CACHE = {"Cache-Control": "private, max-age=300"}
@@ -43,12 +43,12 @@ def item_operations(service: Service) -> list[Operation]:
     async def items(request: Request) -> Response:
         """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         asked = schemas.ItemsParameters.of(request)
-        return schemas.json_response(await service.in_thread("items", _newest, service, asked))
+        return schemas.json_response(await service.in_thread("scans", _newest, service, asked))
 
     async def values(request: Request) -> Response:
         """Return the number of items for each value of a field, most frequent first."""
         asked = schemas.ValuesParameters.of(request)
-        return schemas.json_response(await service.in_thread("items", _values, service, asked))
+        return schemas.json_response(await service.in_thread("scans", _values, service, asked))
 
     async def item(request: Request) -> Response:
         """Return one item."""
@@ -65,7 +65,9 @@ def item_operations(service: Service) -> list[Operation]:
             raise HTTPError(404, f"the item {asked.id!r} has no picture")
         try:
             if asked.size is not None:
-                thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, asked.size)
+                thumbnail = service.thumbnails.cached(path, asked.size)
+                if thumbnail is None:
+                    thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, asked.size)
                 return Response(thumbnail.data, media_type=thumbnail.content_type, headers=CACHE)
             if isinstance(path, ArchiveMember):
                 data, content_type = await service.in_thread("pictures", read_member, path)
@@ -167,11 +169,12 @@ def duplicate_operations(service: Service) -> list[Operation]:
     async def duplicates(request: Request) -> Response:
         """Return groups of duplicates and near-duplicates within a modality, exact duplicates first.
 
-        The first request after a change compares all items. In a large engine it may time out with status 503; the
-        work continues, and a later request returns the result.
+        The first request after a change compares all items. In a large engine it may time out with status 503; without
+        a filter, the work continues, and a later request returns the result.
         """
         asked = schemas.DuplicatesParameters.of(request)
-        return schemas.json_response(await service.in_thread("duplicates", _find_duplicates, service, asked))
+        pool: Pool = "duplicates" if asked.where is None else "scans"
+        return schemas.json_response(await service.in_thread(pool, _find_duplicates, service, asked))
 
     return [
         Operation(
@@ -195,7 +198,7 @@ def _check_choice(service: Service, modality: str | None, where: str | None = No
     if modality is not None:
         service.searcher.check_modalities(modality)
     try:
-        return None if where is None else service.engine.check_filter(where)
+        return None if where is None else service.searcher.check_filter(where)
     except FilterError as error:
         raise HTTPError(422, f"where: {error}") from None
 

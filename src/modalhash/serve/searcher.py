@@ -12,9 +12,10 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from time import process_time
+from time import monotonic, process_time
 from typing import Generic, TypeAlias, TypeVar
 
+from modalhash.core.stopping import should_stop
 from modalhash.engine import (
     Engine,
     Hit,
@@ -25,7 +26,7 @@ from modalhash.engine import (
 from modalhash.serve import telemetry
 from modalhash.serve.errors import HTTPError, QueueFullError, unknown_item_error
 from modalhash.serve.limits import Limits
-from modalhash.store import FilterError
+from modalhash.store import Filter, FilterError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -162,6 +163,7 @@ class Searcher:
     def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
         self.engine = engine
         self._count_batch = on_batch
+        self._limits = limits
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="search")
         self.batcher: MicroBatcher[Job, Answer] = MicroBatcher(
             self._search_batch,
@@ -189,12 +191,23 @@ class Searcher:
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 
+    def check_filter(self, where: Filter | str) -> Filter:
+        """Return a parsed filter; raise FilterError for an invalid one, or one that costs too much."""
+        parsed = Filter.of(where)
+        cost = sum(_cost(comparison.field) for comparison in parsed.comparisons())
+        if cost > self._limits.filter_cost:
+            raise FilterError(
+                f"the filter costs {cost:,}; the limit is {self._limits.filter_cost:,}. A comparison of an id costs 1, "
+                "of a label 2, of any other field 8, or 16 if it has dots. Use fewer comparisons, or several requests"
+            )
+        return self.engine.check_filter(parsed)
+
     def check_options(self, options: SearchOptions, check_labels: bool = True) -> None:
         """Raise for an unknown label, kind or modality; the message starts with the field."""
         field = "where"
         try:
             if options.where is not None:
-                self.engine.check_filter(options.where)
+                self.check_filter(options.where)
             field = "labels"
             self.engine.check_options(options)
         except UnknownLabelError as error:
@@ -254,9 +267,22 @@ class Searcher:
         except Exception:  # the searches will raise and report it
             return False
 
+    def search_alone(self, job: Job) -> Answer:
+        """Return the answer to one search, in the caller's thread and context."""
+        (result,) = results = self._search_jobs([job])
+        self._on_batch([job], results)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
     def _search_batch(self, jobs: list[Job]) -> list[Answer | Exception]:
         start = process_time()  # wall-clock time is longer in the thread, which would keep searches there
-        results = self._search_jobs(jobs)
+        end = monotonic() + self._limits.request_seconds
+        token = should_stop.set(lambda: monotonic() > end)
+        try:
+            results = self._search_jobs(jobs)
+        finally:
+            should_stop.reset(token)
         if all(map(_is_light, jobs)):
             each = (process_time() - start) / len(jobs)
             expected = each if self._expected_seconds is None else self._expected_seconds
@@ -321,11 +347,21 @@ class Searcher:
             return [self._encode_items([id], modality)[0] for id in ids]
 
 
+def may_take_long(options: SearchOptions) -> bool:
+    """Return whether a search may read all items, so that others must not wait for it."""
+    return options.filter is not None or options.radius is not None
+
+
+def _cost(field: str) -> int:
+    """Return the cost of comparing a field with a value, by what takes time in a store."""
+    if field == "label":
+        return 2
+    return 1 if field in ("id", "modality", "kind", "text", "uri") else 16 if "." in field else 8
+
+
 def _is_light(job: Job) -> bool:
     """Return whether a search has the usual size, so that its time is predictable."""
     given, options, *_ = job
     if isinstance(given, str) and len(given) > QUICK_CHARACTERS:
         return False
-    return options is None or (
-        options.k <= QUICK_HITS and options.radius is None and options.shortlist is None and options.filter is None
-    )
+    return options is None or (options.k <= QUICK_HITS and options.shortlist is None and not may_take_long(options))

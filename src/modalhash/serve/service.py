@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -25,13 +26,16 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from modalhash.engine import Engine, EngineReplacedError
+from modalhash.core.stopping import should_stop
+from modalhash.engine import Engine, EngineReplacedError, Query, SearchOptions
+from modalhash.serve.auth import client_of
 from modalhash.serve.errors import HTTPError, busy_error, field_error, not_ready_error, too_many_error
 from modalhash.serve.limits import MAX_LABELS, MAX_TEXT_LENGTH, Limits, Settings
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
+from modalhash.serve.pools import FairPool
 from modalhash.serve.schemas import LIST_FIELDS
-from modalhash.serve.searcher import Searcher
+from modalhash.serve.searcher import Answer, Searcher, may_take_long
 from modalhash.serve.worker_state import ProcessState
 from modalhash.store import PostgresStore, StoreError, StoreReplacedError, StoreUnavailableError
 
@@ -215,7 +219,8 @@ def _too_large(max_bytes: int) -> HTTPError:
 
 
 Value = TypeVar("Value")
-Pool = Literal["items", "pictures", "changes", "duplicates", "follow", "ready"]
+Pool = Literal["items", "scans", "pictures", "changes", "duplicates", "ready"]
+"""Threads by what they do; ``scans`` are for what may read all items."""
 POLL_SECONDS = 1.0
 """Time between looks for an engine that another machine put into the database."""
 LOCK_SECONDS = 2.0
@@ -250,6 +255,7 @@ class ServedEngine:
 
 
 _leased: ContextVar[ServedEngine | None] = ContextVar("leased", default=None)
+_address: ContextVar[str] = ContextVar("address", default="")
 
 
 class Service:
@@ -272,14 +278,15 @@ class Service:
         self._follow_after = 0.0
         self._ready_check: asyncio.Future[None] | None = None
         self.thumbnails = Thumbnails(max_bytes=self.limits.thumbnails, max_pixels=self.limits.pixels)
-        self._executors: dict[Pool, ThreadPoolExecutor] = {
-            "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
-            "pictures": ThreadPoolExecutor(self.limits.pictures, thread_name_prefix="pictures"),
-            "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # sequential
-            "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later requests reuse its result
-            "follow": ThreadPoolExecutor(1, thread_name_prefix="follow"),
-            "ready": ThreadPoolExecutor(1, thread_name_prefix="ready"),
+        self._pools: dict[Pool, FairPool] = {
+            "items": FairPool(2, "items"),
+            "scans": FairPool(self.limits.scans, "scans"),
+            "pictures": FairPool(self.limits.pictures, "pictures"),
+            "changes": FairPool(1, "changes"),  # sequential
+            "duplicates": FairPool(1, "duplicates"),  # later requests reuse its result
+            "ready": FairPool(1, "ready"),
         }
+        self._follower = ThreadPoolExecutor(1, thread_name_prefix="follow")
 
     @property
     def engine(self) -> Engine:
@@ -305,10 +312,20 @@ class Service:
                 served.n_requests -= 1
             self._close_unused(served)
 
+    async def search(
+        self, given: str | Query, options: SearchOptions | None, modality: str | None = None, *, by_id: bool = False
+    ) -> Answer:
+        """Search in a batch with others (:meth:`Searcher.search`), or in a thread if it may take long."""
+        if options is not None and may_take_long(options):
+            return await self.in_thread("scans", self.searcher.search_alone, (given, options, modality, by_id))
+        return await self.searcher.search(given, options, modality, by_id=by_id)
+
     async def in_thread(self, pool: Pool, work: Callable[..., Value], *arguments: Any) -> Value:
         """Return the result of ``work``, run in a thread; a change is repeated if the engine was replaced meanwhile."""
         run: Callable[..., Value] = self._change if pool == "changes" else copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._executors[pool], run, work, *arguments)
+        if pool == "duplicates":  # the result is for all clients
+            work = partial(_to_the_end, work)
+        return await self._pools[pool].run(_address.get(), run, work, *arguments)
 
     def _change(self, work: Callable[..., Value], *arguments: Any) -> Value:
         for _ in range(MAX_REPLACEMENTS):
@@ -321,7 +338,7 @@ class Service:
                     pass
                 except StoreReplacedError:
                     if not self.engine.replaced:
-                        self._executors["follow"].submit(self._fetch_replacement)
+                        self._follower.submit(self._fetch_replacement)
                         raise
             try:
                 self.open_replacement()
@@ -359,7 +376,7 @@ class Service:
     async def wait_for_replacement(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executors["follow"], self.open_replacement)
+            await loop.run_in_executor(self._follower, self.open_replacement)
         except (ValueError, OSError, StoreError) as error:
             self._log("engine_not_followed", str(error))
             raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
@@ -369,13 +386,13 @@ class Service:
         if not self._served.engine.replaced or time.monotonic() < self._follow_after or self._opening.locked():
             return
         self._follow_after = time.monotonic() + RETRY_SECONDS
-        self._executors["follow"].submit(self._try_to_follow)
+        self._follower.submit(self._try_to_follow)
 
     async def follow_machines(self) -> None:
         """Follow to engines that other machines put into the database of the items, until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await asyncio.get_running_loop().run_in_executor(self._executors["follow"], self._fetch_replacement)
+            await asyncio.get_running_loop().run_in_executor(self._follower, self._fetch_replacement)
 
     def _fetch_replacement(self) -> None:
         """Serve the replacement that another machine made, if any; searches use the old engine meanwhile."""
@@ -435,9 +452,16 @@ class Service:
 
     def close(self) -> None:
         """End the threads, and close the engine if the service opened it."""
-        for executor in self._executors.values():
-            executor.shutdown(wait=True, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.close()
+        self._follower.shutdown(wait=True, cancel_futures=True)
         self._served.close()
+
+
+def _to_the_end(work: Callable[..., Value], *arguments: Any) -> Value:
+    """Return the result of ``work``, which does not stop if the request does."""
+    should_stop.set(bool)
+    return work(*arguments)
 
 
 class LeaseMiddleware:
@@ -453,5 +477,6 @@ class LeaseMiddleware:
         if self.service.is_stale:
             await self.service.wait_for_replacement()
         self.service.follow_if_replaced()
+        _address.set(client_of(scope).address)
         with self.service.current_engine():
             await self.app(scope, receive, send)

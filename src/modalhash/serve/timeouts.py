@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.serve.auth import TrustedProxies, client_key
-from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
+from modalhash.serve.http import ON_DISCONNECT, SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.limits import Limits, Settings
 
 LINGER_SECONDS = 2.0
@@ -135,6 +135,8 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self.table.release(self)
+        if self.cycle is not None and callable(disconnect := self.cycle.scope.get(ON_DISCONNECT)):
+            disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import file_digest, sha256
 from itertools import pairwise
@@ -27,6 +28,7 @@ import numpy as np
 from modalhash.core.archives import ArchiveMember
 from modalhash.core.blocks import row_slices
 from modalhash.core.codes import pack_signs
+from modalhash.core.stopping import check_not_stopped
 from modalhash.core.typing import Array
 from modalhash.engine.items.item import File, ItemFiles
 from modalhash.engine.search.hits import Hit
@@ -119,8 +121,8 @@ class DuplicateFinder:
         offset: int = 0,
     ) -> list[DuplicateGroup]:
         """Return groups of duplicates within modalities, exact ones first, without the first ``offset``."""
-        with self._lock:  # so that concurrent callers share one computation
-            questions = [_Question(name, radius, threshold, pixels, where) for name in modalities]
+        questions = [_Question(name, radius, threshold, pixels, where) for name in modalities]
+        with self._lock if where is None else nullcontext():  # so that concurrent callers share one computation
             groups = [group for question in questions for group in self._groups(question)]
         groups.sort(key=_importance)
         wanted = groups[offset:] if limit is None else groups[offset : offset + limit]
@@ -149,9 +151,9 @@ class DuplicateFinder:
         if key in self._found and self._found[key][0] == revision:
             return self._found[key][2]
         groups = self._search(question)
-        while len(self._found) >= MAX_REMEMBERED:
-            del self._found[next(iter(self._found))]
         self._found[key] = revision, question, groups
+        for old in list(self._found)[:-MAX_REMEMBERED]:
+            self._found.pop(old, None)  # which another thread may have dropped
         return groups
 
     def _search(self, question: _Question) -> list[Group]:
@@ -273,6 +275,7 @@ def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Arra
     leader, cosine = np.full(n, -1), np.ones(n, np.float32)
     n_queries = FIRST_QUERIES
     for rows in row_slices(n, BATCH):
+        check_not_stopped()
         while len(free := rows.start + np.flatnonzero(leader[rows] < 0)):
             free = free[_firsts(vectors[free], radius, threshold)]
             while len(free):

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.archives import read_members
 from modalhash.core.codes import pack_signs
 from modalhash.core.label_names import label_key
 from modalhash.core.typing import Array, Codes, Matrix
@@ -295,9 +294,9 @@ def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
     from modalhash.encoders import encode_items
 
     serial = len(contents) <= MAX_SERIAL_QUERIES
-    if serial:
+    if serial and encoder.reads == "text":
         with suppress(ValueError, OSError):  # the slower path below names the bad query
-            return encoder.encode(contents if encoder.reads == "text" else read_members(contents))
+            return encoder.encode(contents)
     encoded = encode_items(encoder, contents, workers=1 if serial else None)
     if encoded.failures:
         first = encoded.failures[0]
