@@ -326,9 +326,9 @@ def with_matches(asked: Sequence[Asked], store: Store, n_posterior: int) -> list
 
     matched = []
     for (query, options), own, (items, rewritten) in zip(asked, texts, found, strict=True):
-        query = expand_query(query, there(own), n_posterior)
-        if items:
-            query = replace(query, matches=tuple(there(items)), matches_rewritten=rewritten)
+        vector, matches = expand_query(query, there(own), n_posterior), tuple(there(items))
+        if matches or vector is not query.vector:
+            query = replace(query, vector=vector, matches=matches, matches_rewritten=rewritten)
         matched.append((query, options))
     return matched
 
@@ -357,18 +357,18 @@ def _numbers_of_items(query: Query, options: SearchOptions, store: Store) -> tup
     return store.search_text(query.rewritten_text, where=where, limit=options.k).tolist(), True
 
 
-def expand_query(query: Query, texts: Sequence[Record], n_posterior: int) -> Query:
-    """Return the query with its posterior moved towards those of texts with all its words."""
+def expand_query(query: Query, texts: Sequence[Record], n_posterior: int) -> Array | None:
+    """Return the query's vector with its posterior moved towards those of texts with all its words."""
     found = [record for record in texts if len(record.refinement or b"") >= n_posterior]
     if not found or query.text is None or query.vector is None:
-        return query
+        return query.vector
     asked = set(_WORD.findall(query.text.casefold()))
     weights = np.array([1 / (1 + _words_before(asked, record.text)) for record in found])
     posteriors = np.array([np.frombuffer(record.refinement or b"", np.int8)[:n_posterior] for record in found])
     vector = query.vector.copy()
     moved = (vector[:n_posterior] + WEIGHT * (weights / weights.sum()) @ posteriors) / (1 + WEIGHT)
     vector[:n_posterior] = np.rint(moved)
-    return replace(query, vector=vector)
+    return vector
 
 
 def _words_before(asked: set[str], text: str | None) -> int:
