@@ -316,3 +316,18 @@ def test_thin_pictures_are_refused_by_their_header(writer, size):
     for answer in (add_picture(writer, data), writer.post("/search", files={"image": ("a.png", data)})):
         assert answer.status_code == 413
         assert "a side may have at most 65,500" in answer.json()["error"]
+
+
+def test_long_texts_are_cut_except_in_the_answer_about_one_item(client, engine):
+    long = "a red ball " * 10_000
+    engine.add([{"id": "long", "text": long, "labels": ["red"]}])
+    found = client.post("/search", json={"id": "long", "want": "text", "k": 200}).json()
+    assert (found["query"]["text"], found["query"]["text_truncated"]) == (long[:2000], True)
+    hits = client.post("/search", json={"text": "a red ball", "want": "text", "k": 200}).json()["hits"]
+    listed = client.get("/items", params={"modality": "text", "limit": 200}).json()["items"]
+    for items in (hits, listed):
+        assert {one["id"] for one in items if "text_truncated" in one} == {"long"}
+        assert max(len(one["text"]) for one in items) == 2000
+    whole = client.get("/items/long").json()
+    assert whole["text"] == long
+    assert "text_truncated" not in whole

@@ -20,7 +20,7 @@ from modalhash.serve.openapi import Operation
 from modalhash.serve.searcher import Answer
 from modalhash.serve.service import Service
 
-ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
+ITEM_FIELDS = ("id", "labels", "text", "text_truncated", "media", "extra")
 """Fields of the query item that the response repeats."""
 N_EXAMPLES = 6
 READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")

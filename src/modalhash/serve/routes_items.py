@@ -54,7 +54,7 @@ def item_operations(service: Service) -> list[Operation]:
         """Return one item."""
         asked = schemas.ItemParameters.of(request)
         record = await service.in_thread("items", _find, service, asked)
-        return schemas.json_response(schemas.item_json(record))
+        return schemas.json_response(schemas.item_json(record, whole=True))
 
     async def media(request: Request) -> Response:
         """Return the picture of an item, or a thumbnail with sides of at most `size` pixels."""

@@ -250,6 +250,10 @@ class Item(BaseModel):
     kind: Kind = Field(description="`learned` from labels, or `hashed` from features alone.")
     labels: list[str | int]
     text: str | None = None
+    text_truncated: bool | None = Field(
+        None,
+        description=f"True if only the first {MAX_TEXT_LENGTH:,} characters are here; `GET /items/{{id}}` has all.",
+    )
     media: str | None = Field(None, description="The path of its picture in this service.")
     stored: bool | None = Field(None, description="True if the engine stores its file, which is deleted with the item.")
     extra: dict[str, Any] | None = Field(None, description="Other fields of its line in the manifest.")
@@ -301,6 +305,7 @@ class Query(BaseModel):
     modality: str
     code: str
     text: str | None = None
+    text_truncated: bool | None = None
     id: str | None = None
     labels: list[str | int] | None = None
     media: str | None = None
@@ -421,8 +426,8 @@ class Error(BaseModel):
     reason: Literal["unknown_label"] | None = Field(None, description="A machine-readable reason.")
 
 
-def item_json(item: engine.Hit | Record) -> dict[str, object]:
-    """Return an item as JSON, in the form of :class:`Item`."""
+def item_json(item: engine.Hit | Record, *, whole: bool = False) -> dict[str, object]:
+    """Return an item as JSON, in the form of :class:`Item`; unless ``whole``, cut a text that no client can send."""
     fields: dict[str, object] = {
         "id": item.id,
         "modality": item.modality,
@@ -431,7 +436,9 @@ def item_json(item: engine.Hit | Record) -> dict[str, object]:
         "labels": item.labels,
     }
     if item.text is not None:
-        fields["text"] = item.text
+        fields["text"] = item.text if whole else item.text[:MAX_TEXT_LENGTH]
+        if fields["text"] != item.text:
+            fields["text_truncated"] = True
     if item.uri is not None:
         fields["media"] = f"/media/{quote(item.id, safe='')}?modality={quote(item.modality, safe='')}"
         if _SAVED.search(item.uri):
