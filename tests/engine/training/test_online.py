@@ -120,3 +120,16 @@ def test_what_cannot_be_learned_online_is_refused(engine, grown):
         pytest.raises(EngineError, match="all codes of this engine are hashed"),
     ):
         hashed.retrain(online=True)
+
+
+def test_words_that_only_name_late_labels_are_unknown_to_photos(online_world, tmp_path):
+    """Words are found by directions that a full training learns; without one, any photo would be as near."""
+    photos = [
+        {"path": str(path), "labels": ["red" if number % 2 else "blue"]}
+        for number, path in enumerate(sorted((online_world / "photos").glob("*.png")))
+    ]
+    with Engine.train(photos, tmp_path / "engine", n_bits=16, method="lemon", quality="fast") as engine:
+        engine.add([photos[0] | {"id": "late", "labels": ["striped"]}])
+        with engine.retrain(online=True) as new:
+            assert "striped" in new.config["class_names"]
+            assert [query.known for query in new.words.read(["red", "striped"])] == [1, 0]

@@ -166,7 +166,8 @@ class PhotoWords:
 
     def read(self, texts: Sequence[str]) -> list[Query]:
         check_words(texts)
-        named = find_named_labels(texts, self.class_names, self.encoder)
+        rows = np.flatnonzero(np.abs(self.refinement.basis).sum(axis=1)).tolist()  # without labels learned online
+        named = find_named_labels(texts, [self.class_names[row] for row in rows], self.encoder)
         labels = label_matrix(named.labels, self.class_names)
         features = None if self.encoder is None else self.encoder.encode(list(texts))
         vectors = word_vectors(self.refinement, labels, features)
