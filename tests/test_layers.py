@@ -106,7 +106,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "kernels.compiled scan",
         "clusters interface",
         "hamming milvus_collection",
-        "milvus snapshot",
+        "milvus_view snapshot",
+        "milvus",
     ],
     "methods": [
         "amsh.codes amsh.functions registry rlh.codes",

@@ -16,7 +16,8 @@ from modalhash.index import (
     Milvus,
     MilvusCollection,
     MilvusIndex,
-    milvus as module,
+    MilvusView,
+    milvus_view as module,
 )
 
 pytestmark = pytest.mark.slow
@@ -31,19 +32,23 @@ def server(milvus):  # noqa: F811
 
 
 @pytest.fixture
-def make(server):
-    """Make pairs of indexes with the same items: in memory, and in Milvus and memory."""
+def make_collection(server):
     collections = []
 
-    def make_pair(n_bits):
-        collection = MilvusCollection(server, f"test_{next(_numbers)}", n_bits, {"engine": "test"})
-        collections.append(collection)
-        return Pair(n_bits, collection)
+    def make_one(n_bits, metric="HAMMING"):
+        collections.append(MilvusCollection(server, f"test_{next(_numbers)}", n_bits, {"engine": "test"}, metric))
+        return collections[-1]
 
-    yield make_pair
+    yield make_one
     for collection in collections:
         for name in collection.names():
             collection.drop(name)
+
+
+@pytest.fixture
+def make(make_collection):
+    """Make pairs of indexes with the same items: in memory, and in Milvus and memory."""
+    return lambda n_bits: Pair(n_bits, make_collection(n_bits))
 
 
 class Pair:
@@ -129,6 +134,30 @@ def test_ties_beyond_the_limit_of_milvus(make, rng, monkeypatch):
     pair.write()
     pair.add(np.arange(401, 500), draw_codes(rng, 99, 16, 0.04), rng.integers(0, 3, 99))
     pair.check(draw_codes(rng, 4, 16, 0.04), rng)
+
+
+@pytest.mark.parametrize("limits", [None, (5, 12)])
+def test_inner_products_with_ties(make_collection, rng, monkeypatch, limits):
+    if limits:
+        monkeypatch.setattr(module, "FEWEST_HITS", limits[0])
+        monkeypatch.setattr(module, "MOST_HITS", limits[1])
+    collection = make_collection(4, "IP")
+    vectors, groups = rng.integers(-1, 2, (400, 4), dtype=np.int8), rng.integers(0, 3, 400)
+    vectors[:20] = [[100, -100, 100, 100]]
+    ids, state = np.arange(1, 401), collection.create()
+    collection.write(state.name, ids, vectors, groups)
+    state = collection.record(state._replace(items=390))
+    hidden = np.arange(3, 200, 2)
+    queries = np.array([[1, -1, 1, 0], [-120, 5, 3, 7]], np.int8)
+    for group in (None, (0, 2), 1):
+        view = MilvusView(collection, state, hidden, group)
+        there = (ids <= 390) & ~np.isin(ids, hidden) & np.isin(groups, np.arange(3) if group is None else group)
+        for k in (1, 8, 30, 280):
+            for query, (found, distances) in zip(queries, view.nearest(queries, k, k), strict=True):
+                products = vectors[there].astype(int) @ query
+                order = np.argsort(-products, kind="stable")[:k]
+                assert found[:k].tolist() == ids[there][order].tolist()
+                assert (-distances[:k]).tolist() == products[order].tolist()
 
 
 def test_what_another_process_is_writing_is_not_found(make, rng):

@@ -60,6 +60,21 @@ def test_rows_that_are_removed_make_room(tmp_path):
     assert len(table) == 301
 
 
+@pytest.mark.parametrize("k", [1, 3, 40, 41, 100])
+def test_of_equal_products_the_first_are_nearest(rng, k):
+    table, vectors = VectorTable(4), rng.integers(-1, 2, (200, 4), dtype=np.int8)
+    groups = rng.integers(0, 3, 200)
+    table.add(np.arange(7, 207), vectors, group=groups)
+    query = np.array([1, -1, 1, 0], dtype=np.int8)
+    products = vectors.astype(int) @ query
+    for wanted in (None, [0, 2], [1]):
+        rows = np.flatnonzero(np.isin(groups, range(3) if wanted is None else wanted))
+        expected = np.sort(rows[np.lexsort((rows, -products[rows]))[:k]])
+        ids, found = table.nearest(query, 0, 4, wanted, k)
+        assert ids.tolist() == (expected + 7).tolist()
+        assert found.tolist() == products[expected].tolist()
+
+
 def test_bad_rows_are_refused():
     table = VectorTable(4)
     table.add([3], random_vectors(1, 4))

@@ -2,12 +2,12 @@ from .hamming import HammingIndex as HammingIndex
 from .interface import Index as Index, IndexUnavailableError as IndexUnavailableError
 from .milvus import MilvusIndex as MilvusIndex
 from .milvus_collection import (
-    MOST_HITS as MOST_HITS,
     CollectionGoneError as CollectionGoneError,
     Milvus as Milvus,
     MilvusCollection as MilvusCollection,
     Reached as Reached,
 )
+from .milvus_view import MilvusView as MilvusView
 from .scan import Hits as Hits, merge_sources as merge_sources
 from .snapshot import (
     Frozen as Frozen,
@@ -17,4 +17,4 @@ from .snapshot import (
     read_snapshot_facts as read_snapshot_facts,
     write_snapshot as write_snapshot,
 )
-from .vectors import FoundRows as FoundRows, VectorTable as VectorTable
+from .vectors import FoundRows as FoundRows, VectorTable as VectorTable, largest as largest

@@ -138,6 +138,11 @@ class MilvusCollection:
     def binary(self) -> bool:
         return self.metric == "HAMMING"
 
+    @property
+    def farthest(self) -> int:
+        """The largest distance that is possible."""
+        return self.n_bits if self.binary else 128 * 128 * self.n_bits
+
     def names(self) -> list[str]:
         return sorted(name for name in self.server.call("list_collections") if name.startswith(f"{self.prefix}_"))
 
@@ -250,7 +255,7 @@ class MilvusCollection:
         return found
 
     def nearest(self, state: Reached, queries: Array, limit: int, where: str = "") -> list[tuple[Array, Array]]:
-        """Return ids and distances (or inner products) of the nearest items of each query, ties in any order."""
+        """Return ids and distances (or negative inner products) of the nearest of each query, ties in any order."""
         answers = self.server.call(
             "search",
             state.name,
@@ -261,8 +266,10 @@ class MilvusCollection:
             search_params={"metric_type": self.metric},
             **_consistency(state),
         )
+        sign = 1 if self.binary else -1
         return [
-            (np.array(hits.ids, dtype=np.int64), np.rint(np.array(hits.distances)).astype(np.int32)) for hits in answers
+            (np.array(hits.ids, dtype=np.int64), sign * np.rint(np.array(hits.distances)).astype(np.int32))
+            for hits in answers
         ]
 
     def _query(

@@ -115,16 +115,15 @@ class VectorTable:
     def nearest(self, query: Array, start: int, stop: int, groups: Sequence[int] | None, k: int) -> tuple[Array, Array]:
         """Return ids and inner products of the k rows, of some groups or of all, with the largest products.
 
-        The product is that of values ``start`` to ``stop``; ids ascend.
+        The product is that of values ``start`` to ``stop``. Of rows with the same product, those with the smallest ids
+        are taken; ids ascend.
         """
         view = self._view
         own = view.groups[: view.n]
         ids = np.asarray(view.ids[: view.n][own >= 0 if groups is None else np.isin(own, groups)])
         products = self.find(ids).dots(query, start, stop)
-        if len(ids) > k:
-            rows = np.sort(np.argpartition(-products, k)[:k])
-            ids, products = ids[rows], products[rows]
-        return ids, products
+        rows = largest(products, k)
+        return ids[rows], products[rows]
 
     def find(self, ids: Array) -> FoundRows:
         """Return the rows of some ids, for products with a query."""
@@ -165,6 +164,15 @@ class VectorTable:
                 file.truncate(size)
                 return np.memmap(file, dtype=np.int8, mode="r+", shape=(capacity, self.width))
         return aligned_zeros((capacity, self.width), np.dtype(np.int8))
+
+
+def largest(values: Array, k: int) -> Array:
+    """Return the ascending positions of the k largest values, the first of equal ones."""
+    if k >= len(values):
+        return np.arange(len(values))
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    larger = np.flatnonzero(values > least)
+    return np.union1d(larger, np.flatnonzero(values == least)[: k - len(larger)])
 
 
 class FoundRows(NamedTuple):

@@ -83,6 +83,18 @@ def test_an_engine_on_milvus_answers_as_one_in_memory(engines):
     same(plain, engine)
 
 
+def test_items_of_one_meaning_are_found_in_the_order_of_adding(engines):
+    """More items have the meaning of the query than are taken for it, so the first are, in Milvus as in memory."""
+    plain, engine = engines
+    search = {"text": "a red ball", "want": "text", "k": 300}
+    for step in range(3):
+        plain.add([{"text": "a red ball", "id": f"{step}-{n}"} for n in range(1500)])
+        plain.remove([f"{step}-{n}" for n in range(0, 1500, 5)])
+        assert engine.search(**search) == plain.search(**search)
+        caught_up(engine)
+        assert engine.search(**search) == plain.search(**search)
+
+
 def test_milvus_follows_all_changes(engines):
     plain, engine = engines
     for step in range(3):

@@ -27,15 +27,16 @@ from modalhash.engine.search.ordering import sketches_of
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.engine.storage.folder import EngineError, StoreLocation
 from modalhash.index import (
-    MOST_HITS,
     CollectionGoneError,
     FoundRows,
     IndexUnavailableError,
     Milvus,
     MilvusCollection,
     MilvusIndex,
+    MilvusView,
     Reached,
     VectorTable,
+    largest,
 )
 from modalhash.store import PostgresStore, Revision, StoreError
 
@@ -375,15 +376,14 @@ class StoredVectors:
 
     def nearest(self, query: Array, start: int, stop: int, groups: Sequence[int] | None, k: int) -> tuple[Array, Array]:
         """Return ids and products as :meth:`VectorTable.nearest` does."""
-        hidden = self._hidden
+        view = None
+        if self._collection is not None:
+            view = MilvusView(self._collection, self._state, self._hidden, groups)
         ids, products = self._recent.nearest(query, start, stop, groups, k)
-        if self._state.items and self._collection is not None:
-            if k + len(hidden) > MOST_HITS:
-                raise IndexUnavailableError(f"{len(hidden):,} removed items are not removed from Milvus yet")
-            where = f"id <= {self._state.items}" + ("" if groups is None else f" and group in {list(groups)}")
-            ((there, theirs),) = self._collection.nearest(self._state, query[None, start:stop], k + len(hidden), where)
-            kept = ~np.isin(there, hidden)
-            ids, products = np.append(ids, there[kept]), np.append(products, theirs[kept])
-        best = np.sort(np.lexsort((ids, -products))[:k])
-        order = best[np.argsort(ids[best])]
-        return ids[order], products[order]
+        if view is not None:
+            ((there, distances),) = view.nearest(query[None, start:stop], k, k)
+            ids, products = np.append(ids, there), np.append(products, -distances)
+            order = np.argsort(ids)
+            ids, products = ids[order], products[order]
+        best = largest(products, k)
+        return ids[best], products[best]
