@@ -2,6 +2,7 @@
 
     python benchmarks/robustness/milvus_faults.py                       # some 25 minutes; needs `make milvus`
     python benchmarks/robustness/milvus_faults.py --searches 500 --kills 4
+    python benchmarks/robustness/milvus_faults.py --posts 0 --kills 0   # only the comparison of searches
 
 1. A store in PostgreSQL is changed at random while its codes are followed in Milvus. Between the changes, searches on
    Milvus (k, radius, shortlists with ties; groups, ids) are compared with those of an index in memory.
@@ -122,6 +123,7 @@ def compare_searches(postgres: Any, milvus: Any, searches: int) -> dict[str, Any
         for _ in range(int(changing.rng.integers(1, 20))):
             changing.follow()
             changing.compare()
+        print(dict(changing.counts), flush=True)
     changing.follower.close()
     counts = {**changing.counts, "left": len(changing.store)}
     changing.store.close()
@@ -294,11 +296,17 @@ def compare_with_truth(engine: Path, postgres: Any, load: Load) -> dict[str, Any
         }
 
 
+def joined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that were written before, where there is no new one, and the new ones."""
+    before = json.loads((ROOT / "benchmarks" / "results" / "milvus_faults.json").read_text())["rows"]
+    return [row for row in before if row["what"] not in {new["what"] for new in rows}] + rows
+
+
 def main() -> None:
     from little_world import make_world
     from milvus_server import MilvusServer
     from postgres_server import PostgresServer, find_programs
-    from record import write
+    from record import commit, write
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--searches", type=int, default=10_000)
@@ -306,22 +314,24 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     args = parser.parse_args()
     postgres, milvus = PostgresServer(*find_programs(), durable=True), MilvusServer()
+    os.environ["MODALHASH_MILVUS_URI"] = milvus.uri
     folder = Path(tempfile.mkdtemp())
     rows, services = [], []
     try:
-        make_world(folder)
-        Engine.train(folder / "items.csv", folder / "engine", n_bits=16, store=postgres.url).close()
-        services = [Serving(folder / "engine", postgres.url, milvus.uri) for _ in range(2)]
-        os.environ["MODALHASH_MILVUS_URI"] = milvus.uri
+        if args.posts or args.kills:
+            make_world(folder)
+            Engine.train(folder / "items.csv", folder / "engine", n_bits=16, store=postgres.url).close()
+            services = [Serving(folder / "engine", postgres.url, milvus.uri) for _ in range(2)]
         steps = (
-            lambda: post_and_find(services, args.posts),
-            lambda: kill_many(folder / "engine", services, postgres, milvus, args.kills),
-            lambda: compare_searches(postgres, milvus, args.searches),
+            (args.posts, lambda: post_and_find(services, args.posts)),
+            (args.kills, lambda: kill_many(folder / "engine", services, postgres, milvus, args.kills)),
+            (args.searches, lambda: compare_searches(postgres, milvus, args.searches)),
         )
-        for step in steps:
-            rows.append(step())
-            print(json.dumps(rows[-1]), flush=True)
-            write("milvus_faults", rows)
+        for number, step in steps:
+            if number:
+                rows.append({**step(), "commit": commit()})
+                print(json.dumps(rows[-1]), flush=True)
+                write("milvus_faults", joined(rows))
     finally:
         for service in services:
             service.kill()
