@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 
-def test_a_full_disk_and_a_busy_store(make_client, engine, monkeypatch):
-    from modalhash.store import StoreBusyError, StoreFullError
+def test_what_the_store_refuses_is_no_internal_error(make_client, engine, monkeypatch):
+    from modalhash.store import StoreAccessError, StoreBusyError, StoreFullError
 
     client = make_client(writable=True)
-    for error, status in ((StoreFullError("full"), 507), (StoreBusyError("busy"), 503)):
+    refused = ((StoreFullError("full"), 507), (StoreBusyError("busy"), 503), (StoreAccessError("a role's name"), 503))
+    for error, status in refused:
 
         def fail(*arguments, error=error, **options):
             raise error
 
         monkeypatch.setattr(engine, "add", fail)
-        assert client.post("/items", json={"text": "a red ball"}).status_code == status
+        answer = client.post("/items", json={"text": "a red ball"})
+        assert answer.status_code == status
+        assert "role's name" not in answer.text
 
 
 def test_wrong_routes_and_methods(client):

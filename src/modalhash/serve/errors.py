@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from modalhash.core.stopping import StoppedError
 from modalhash.index import IndexUnavailableError
 from modalhash.store import (
+    StoreAccessError,
     StoreBusyError,
     StoreFullError,
     StoreMissingError,
@@ -30,6 +31,7 @@ REPLACED = (
     "in a moment"
 )
 MISSING = "the items are not in the database: they were dropped, or it is another database; nothing was changed"
+REFUSED = "the database refuses this service (its role, password or mode); nothing was changed. The operator has to act"
 UNCERTAIN = (
     "the connection to the database was lost during the commit; check whether the change was made before retrying"
 )
@@ -109,6 +111,8 @@ def response_to(error: Exception) -> Response | None:
         return HTTPError(503, REPLACED, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreMissingError):
         return HTTPError(503, MISSING, {"Retry-After": str(RETRY_SECONDS)}).response()
+    if isinstance(error, StoreAccessError):
+        return HTTPError(503, REFUSED, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, StoreUncertainError):
         return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
     if isinstance(error, IndexUnavailableError):

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from modalhash.core.imports import require
 from modalhash.store.records import (
+    StoreAccessError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -251,9 +252,9 @@ class Connections:
                 "room and repeat it"
             ) from None
         if state in ("42501", "25006"):
-            raise StoreError(f"{self.name}: the role may not do this ({reason}); see docs/postgres.md") from None
+            raise StoreAccessError(f"{self.name}: the role may not do this ({reason}); see docs/postgres.md") from None
         if state.startswith(("28", "3D")):
-            raise StoreError(f"{self.name}: {reason}. Check the URL") from None
+            raise StoreAccessError(f"{self.name}: {reason}. Check the URL") from None
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
             raise StoreUnavailableError(
                 f"{self.name} cannot be reached, or the connection was lost ({reason}). Nothing was changed; try again"
