@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -22,6 +23,19 @@ quality.PACKAGES = (*quality.PACKAGES, "none_of_this_name")  # so that encoders 
 @pytest.fixture
 def rng():
     return np.random.default_rng(20230)
+
+
+@pytest.fixture
+def until():
+    """Waits for something that another thread does."""
+
+    def wait(condition, seconds=20):
+        end, pause = time.monotonic() + seconds, threading.Event()
+        while not condition():
+            assert time.monotonic() < end, "it did not happen"
+            pause.wait(0.001)
+
+    return wait
 
 
 @pytest.fixture

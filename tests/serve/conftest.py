@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -92,19 +91,6 @@ def serve(engine):
                 assert not thread.is_alive()
 
     return start
-
-
-@pytest.fixture
-def until():
-    """Waits for something that another thread does."""
-
-    def wait(condition, seconds=20):
-        end, pause = time.monotonic() + seconds, threading.Event()
-        while not condition():
-            assert time.monotonic() < end, "it did not happen"
-            pause.wait(0.001)
-
-    return wait
 
 
 @pytest.fixture

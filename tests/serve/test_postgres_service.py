@@ -18,12 +18,13 @@ from serve_tools import picture
 from little_world import make_world
 from modalhash import Engine
 from modalhash.engine import AuditLog, backup_engine, clone_engine, restore_engine
-from modalhash.serve import Settings, make_app
+from modalhash.serve import Limits, Settings, make_app
 from modalhash.store import PostgresStore, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
+SLOW = "pg_sleep(50) IS NULL"
 ROOT = Path(__file__).parents[2]
 
 
@@ -129,6 +130,24 @@ def test_a_server_that_is_away(clients, postgres):  # noqa: F811
     assert two.get("/items/during").status_code == 404
     assert one.post("/items", json={"id": "after", "text": "a yellow zebra"}).status_code == 201
     assert set(found(two, "yellow zebra")) >= {"before", "after"}
+
+
+def test_a_statement_whose_request_is_over_is_cancelled(folder, postgres, monkeypatch, until):  # noqa: F811
+    from starlette.testclient import TestClient
+
+    monkeypatch.setattr("modalhash.store.conditions.PostgresDialect.condition", lambda *_: (SLOW, []))
+    settings = Settings(quiet=True, limits=Limits(request_seconds=0.3))
+    running = f"SELECT pid FROM pg_stat_activity WHERE state = 'active' AND strpos(query, '{SLOW}') > 0 AND pid <> %s"
+    with (
+        Engine.open(folder / "engine", database=postgres.url) as engine,
+        TestClient(make_app(engine, settings), base_url="http://127.0.0.1") as client,
+    ):
+        answer = client.get("/items", params={"where": "year = 2005"})
+        assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"]
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            own = [other.info.backend_pid]
+            until(lambda: not other.execute(running, own).fetchall())
+        assert engine.store._rows("SHOW statement_timeout") == [("15300ms",)]
 
 
 def schema_of(folder):

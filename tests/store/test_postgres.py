@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from store_contract import N_BITS, StoreContract, ids_of, record, texts
 
+from modalhash.core.stopping import StoppedError, should_stop
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
 from modalhash.store import (
@@ -104,6 +105,51 @@ def test_a_read_survives_a_cut_connection_and_a_change_begins_anew(postgres, sto
     assert store.count() == 1
     postgres.execute(CUT)
     assert store.add([record("b")]).tolist() == [2], "the idle connection was cut, nothing was in progress"
+
+
+@pytest.fixture
+def stop():
+    """Whether the request of this thread is over."""
+    over = threading.Event()
+    token = should_stop.set(over.is_set)
+    yield over
+    should_stop.reset(token)
+
+
+def running(postgres):
+    return postgres.execute(
+        "SELECT query FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(50)' AND state = 'active'"
+    )
+
+
+def test_a_statement_whose_request_is_over_is_cancelled(postgres, store, stop, until):
+    store.add([record("a")])
+
+    def end_the_request():
+        until(lambda: running(postgres))
+        stop.set()
+
+    other = threading.Thread(target=end_the_request)
+    other.start()
+    with pytest.raises(StoppedError, match="took too long"):
+        store._rows("SELECT pg_sleep(50)")
+    other.join()
+    assert running(postgres) == []
+    with pytest.raises(StoppedError):
+        store.count()
+    stop.clear()
+    assert store.count() == 1
+
+
+def test_the_server_ends_statements_of_a_process_that_does_not(postgres, schema, store):
+    with PostgresStore(f"{postgres.url}&options=-c%20statement_timeout%3D40", schema=schema) as strict:
+        for one in (store, strict):
+            one.limit_statements(0.05)
+        shown = [one._rows("SHOW statement_timeout")[0][0] for one in (store, strict)]
+    assert shown == ["50ms", "40ms"]
+    with pytest.raises(StoreUnavailableError, match="statement timeout"):
+        store._rows("SELECT pg_sleep(50)")
+    assert store.count() == 0
 
 
 def test_a_change_that_was_cut_did_not_happen(postgres, store, monkeypatch):

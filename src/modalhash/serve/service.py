@@ -225,6 +225,8 @@ POLL_SECONDS = 1.0
 """Time between looks for an engine that another machine put into the database."""
 LOCK_SECONDS = 2.0
 """Time that a change waits for one of another machine."""
+STATEMENT_SECONDS = 15.0
+"""Time after the end of a request after which PostgreSQL cancels its statement, if the service did not."""
 READY_SECONDS = 2.0
 """Time in which a ready service has its index at the revision of the store."""
 RETRY_SECONDS = 5.0
@@ -242,6 +244,7 @@ class ServedEngine:
         self.engine = engine
         if isinstance(engine.store, PostgresStore):  # others wait for this process
             engine.store.timeout = LOCK_SECONDS
+            engine.store.limit_statements(settings.limits.request_seconds + STATEMENT_SECONDS)
         self.is_own = is_own
         self.searcher = Searcher(engine, settings.limits, metrics.count_batch)
         self.n_requests = 0

@@ -7,6 +7,7 @@ transaction, and only if it does not answer, the outcome is reported as unknown.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from zlib import crc32
 
 from modalhash.core.imports import require
+from modalhash.core.stopping import StoppedError, check_not_stopped, should_stop
 from modalhash.store.records import (
     StoreAccessError,
     StoreBusyError,
@@ -49,12 +51,16 @@ LOCK_MILLISECONDS = 1500
 """Time that a read waits for a lock, which only a change of the tables themselves holds."""
 ASK_SECONDS = 3.0
 """Seconds to ask a server for the status of a transaction after a lost commit."""
+WATCH_SECONDS = 0.05
+"""Time between looks for statements to cancel."""
 _SETUP = """
 SET search_path TO {schema}, pg_catalog;
 SET default_transaction_read_only TO {read_only};
 SET lock_timeout TO {lock_timeout};
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
-SELECT pg_advisory_lock_shared({in_use}, {key})
+SELECT pg_advisory_lock_shared({in_use}, {key});
+SELECT set_config(name, '{longest}', false) FROM pg_settings
+    WHERE name = 'statement_timeout' AND {longest} > 0 AND setting::bigint NOT BETWEEN 1 AND {longest}
 """
 
 
@@ -75,6 +81,8 @@ class Connections:
         self.schema, self.name = schema, f"{shown_url(url)} (schema {schema})"
         self._secrets = _secrets(url)
         self._read_only = read_only
+        self._statement_seconds = 0.0
+        self._watcher = StatementWatcher()
         self._idle: LifoQueue[Any] = LifoQueue(MAX_IDLE)
         self._closed = False
         with self.translated():
@@ -86,18 +94,28 @@ class Connections:
         """Close all idle connections; others are closed when they are returned."""
         self._closed = True
         self._close_idle()
+        self._watcher.close()
+
+    def limit_statements(self, seconds: float) -> None:
+        """Let the server cancel statements of later connections after ``seconds``."""
+        self._statement_seconds = seconds
+        self._close_idle()
 
     def read(self, work: Callable[[Any], Value]) -> Value:
-        """Return the result of ``work``, which is called again on a new connection if the first is lost."""
+        """Return the result of ``work``, which is called again on a new connection if the first is lost.
+
+        If the request that needs it ends meanwhile, its statement is cancelled and StoppedError is raised.
+        """
+        check_not_stopped()
         connection = self._take()
         with self.translated():
             try:
-                return self._run(work, connection)
+                return self._run(self._watched(work), connection)
             except self._psycopg.Error:
                 if not connection.closed:
                     raise
             self._close_idle()  # they are probably lost too
-            return self._run(work, self._take())
+            return self._run(self._watched(work), self._take())
 
     def change(self, work: Callable[[Any], Value]) -> Value:
         """Return the result of ``work``, which runs in one atomic transaction."""
@@ -139,6 +157,7 @@ class Connections:
                 if schema:
                     read_only = "on" if self._read_only else "off"
                     values = {"schema": f'"{self.schema}"', "read_only": read_only, "lock_timeout": LOCK_MILLISECONDS}
+                    values |= {"longest": round(1000 * self._statement_seconds)}
                     connection.execute(_SETUP.format(**values, in_use=IN_USE, key=self.key))
                 return connection
             except BaseException:
@@ -158,6 +177,18 @@ class Connections:
             return self._idle.get_nowait()
         except Empty:
             return self.connect()
+
+    def _watched(self, work: Callable[[Any], Value]) -> Callable[[Any], Value]:
+        """Return ``work`` with statements that are cancelled when their request ends."""
+        stop = should_stop.get()
+        if stop is bool:
+            return work
+
+        def watched(connection: Any) -> Value:
+            with self._watcher.watch(connection, stop):
+                return work(connection)
+
+        return watched
 
     def _run(self, work: Callable[[Any], Value], connection: Any) -> Value:
         """Return the result of ``work``; afterwards the connection is idle again, or closed if it is lost."""
@@ -260,6 +291,49 @@ class Connections:
                 f"{self.name} cannot be reached, or the connection was lost ({reason}). Nothing was changed; try again"
             ) from None
         raise StoreError(f"{self.name}: {reason}") from None
+
+
+class StatementWatcher:
+    """Cancel the statements of requests that are over, in a thread that starts with the first statement."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: dict[Any, Callable[[], bool]] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    @contextmanager
+    def watch(self, connection: Any, stop: Callable[[], bool]) -> Iterator[None]:
+        """Cancel what the block runs on the connection once ``stop()`` is true, and close the connection then."""
+        with self._changed:
+            self._running[connection] = stop
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch_all, name="statements", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._running[connection]
+            if stop():
+                connection.close()  # a cancellation may still arrive, which must not hit the next statement
+                raise StoppedError("a read of the store took too long")
+
+    def _watch_all(self) -> None:
+        while not self._closing.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._running or self._closing.is_set())
+                over = [connection for connection, stop in self._running.items() if stop()]
+            for connection in over:
+                with suppress(Exception):  # the connection is closed or lost, or the server does not answer
+                    connection.cancel_safe(timeout=ASK_SECONDS)
+            self._closing.wait(WATCH_SECONDS)
 
 
 def lock_key(schema: str) -> int:

@@ -144,6 +144,10 @@ class PostgresStore(SharedStore):
     def close(self) -> None:
         self._connections.close()
 
+    def limit_statements(self, seconds: float) -> None:
+        """Let the server cancel statements that take longer, if the process that waits for them does not."""
+        self._connections.limit_statements(seconds)
+
     # -- changes
 
     def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
