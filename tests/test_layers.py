@@ -71,7 +71,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "items.urls search.refinement search.reliability settings storage.audit",
+        "items.urls search.refinement search.reliability settings storage.audit storage.refresh",
         "items.item",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words",

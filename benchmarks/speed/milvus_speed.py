@@ -133,10 +133,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="write nothing")
+    draws = {"repeated": repeated_codes, "centres": make_codes}
+    parser.add_argument("--codes", nargs="+", choices=draws, default=list(draws))
     args = parser.parse_args()
     milvus, rows = MilvusServer(), []
     server = Milvus(milvus.uri)
-    for name, draw in (("repeated", repeated_codes), ("centres", make_codes)):
+    for name in args.codes:
+        draw = draws[name]
         codes, queries = draw(args.items, seed=1), draw(256, seed=2)
         rows.append(compare(name, codes, queries, server))
         print(rows[-1], flush=True)

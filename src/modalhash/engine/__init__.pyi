@@ -23,7 +23,6 @@ from .search.reliability import (
     reliability_bins as reliability_bins,
     reliability_svg as reliability_svg,
 )
-from .searching import refresh as refresh
 from .settings import (
     AddOptions as AddOptions,
     AddOptionValues as AddOptionValues,
@@ -56,6 +55,7 @@ from .storage.folder_sync import (
 from .storage.ingest import Added as Added
 from .storage.opening import engine_info as engine_info
 from .storage.published import audit_log as audit_log, clone_engine as clone_engine
+from .storage.refresh import refresh as refresh
 from .storage.relabel import Relabelled as Relabelled
 from .training.check import (
     EncoderPlan as EncoderPlan,

@@ -49,9 +49,10 @@ from modalhash.engine.storage.folder import SQLITE, EngineError, model_digest, r
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.opening import describe, open_folder
 from modalhash.engine.storage.published import follow
-from modalhash.index import CollectionGoneError, Frozen, HammingIndex, Index, IndexUnavailableError, VectorTable
+from modalhash.engine.storage.refresh import refresh
+from modalhash.index import CollectionGoneError, Frozen, HammingIndex, IndexUnavailableError, VectorTable
 from modalhash.methods.registry import Method, info as method_info
-from modalhash.store import Filter, Record, Revision, Store
+from modalhash.store import Filter, Record, Revision
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
     from modalhash.engine.storage.milvus_follower import MilvusFollower
@@ -61,46 +62,6 @@ if TYPE_CHECKING:  # what changes an engine is imported by the method that needs
 NUMPY_ITEMS = 1_000_000
 """Items up to which one search by numpy (.08 s for 64 values of each vector) beats loading compiled code (.4 s)."""
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
-
-
-def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
-    r"""Update ``index`` to the state of ``store`` and return its revision, for the next call.
-
-    Reads what any process added or removed after ``since``. Items are indexed by row id, in the group of their modality
-    (:meth:`Store.modalities`). Not thread-safe. If the store fails halfway, the rows that were added are removed again,
-    so that the call can be repeated.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from modalhash.index import HammingIndex
-    >>> from modalhash.store import Record, SqliteStore
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> store, index = SqliteStore(Path(folder.name) / "items.db", n_bits=8), HammingIndex(8)
-    >>> reached = refresh(index, store)
-    >>> numbers = store.add([Record("boat", "text", b"\xa0"), Record("sea", "text", b"\x0a")])
-    >>> reached = refresh(index, store, reached)
-    >>> len(index)
-    2
-    >>> store.close(); folder.cleanup()
-    """
-    if index.n_bits != store.n_bits:
-        raise ValueError(f"the index holds codes of {index.n_bits} bits, the store codes of {store.n_bits}")
-    target = store.revision()
-    if target == since:
-        return target
-    if since is not None:
-        index.remove(store.removed(since, target), missing="ignore")
-    added = []
-    try:
-        for numbers, groups, codes in store.codes(since=since, until=target):
-            index.add(numbers, codes, group=groups)
-            added.append(numbers)
-    except BaseException:
-        for numbers in added:
-            index.remove(numbers)
-        raise
-    return target
 
 
 class SearchEngine:
@@ -612,15 +573,12 @@ class SearchEngine:
 
     def _take_from_milvus(self) -> None:
         """Search what Milvus has by now, and the rest in memory; callers hold the lock."""
-        if self._follower is None or (states := self._follower.newer(self._in_milvus)) is None:
+        if self._follower is None:
             return
         how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
-        parts = self._follower.indexes(states, vector_width(self.refinement), **how)
-        ranker = Ranker(self.refinement, self.config["class_names"], vectors=parts.vectors, sketches=parts.sketches)
-        ranker.resume(parts.since_of_vectors)
-        revision = refresh(parts.codes, self.store, parts.since)
-        ranker.refresh(self.store, revision)
-        self.index, self._ranker, self._revision, self._in_milvus = parts.codes, ranker, revision, states
+        taken = self._follower.take(self._in_milvus, self.refinement, self.config["class_names"], **how)
+        if taken is not None:
+            self.index, self._ranker, self._revision, self._in_milvus = taken
 
     def _refresh_if_available(self) -> None:
         """Update the index after a change, which has happened even if the index is unavailable."""

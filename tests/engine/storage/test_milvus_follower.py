@@ -12,7 +12,7 @@ from milvus_server import milvus  # noqa: F401  (a fixture)
 from modalhash import Engine
 from modalhash.engine import EngineError
 from modalhash.engine.storage import milvus_follower as module
-from modalhash.index import IndexUnavailableError, Milvus
+from modalhash.index import IndexUnavailableError, Milvus, MilvusCollection
 from modalhash.serve import Settings, make_app
 from postgres_server import postgres  # noqa: F401
 
@@ -83,16 +83,24 @@ def test_an_engine_on_milvus_answers_as_one_in_memory(engines):
     same(plain, engine)
 
 
-def test_items_of_one_meaning_are_found_in_the_order_of_adding(engines):
-    """More items have the meaning of the query than are taken for it, so the first are, in Milvus as in memory."""
-    plain, engine = engines
-    search = {"text": "a red ball", "want": "text", "k": 300}
-    for step in range(3):
-        plain.add([{"text": "a red ball", "id": f"{step}-{n}"} for n in range(1500)])
-        plain.remove([f"{step}-{n}" for n in range(0, 1500, 5)])
-        assert engine.search(**search) == plain.search(**search)
-        caught_up(engine)
-        assert engine.search(**search) == plain.search(**search)
+def test_of_items_equally_near_in_meaning_those_added_first_are_found(milvus, rng):  # noqa: F811
+    """Vectors in Milvus, of which some were removed, and in memory are found as all of them in memory."""
+    collection, plain = MilvusCollection(Milvus(milvus.uri), "meanings", 4, {}, "IP"), module.VectorTable(8)
+    vectors, groups, ids = rng.integers(-1, 2, (900, 8), np.int8), rng.integers(0, 3, 900), np.arange(1, 901)
+    state = collection.create()
+    collection.write(state.name, ids[:700], vectors[:700, 2:6], groups[:700])
+    state = collection.record(state._replace(items=600))  # the others are just being written
+    stored = module.StoredVectors(None, 8, collection, state, compiled=True)
+    plain.add(ids, vectors, group=groups)
+    stored.add(ids[600:], vectors[600:], group=groups[600:])
+    for table in (plain, stored):
+        table.remove(ids[3:800:7])
+    for k in (1, 10, 100, 500):
+        for wanted in (None, [0, 2]):
+            found, expected = (table.nearest(vectors[0], 2, 6, wanted, k) for table in (stored, plain))
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_array_equal(found[1], expected[1])
+    collection.drop(state.name)
 
 
 def test_milvus_follows_all_changes(engines):

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash.core.typing import Array
-from modalhash.engine.search.ordering import sketches_of
+from modalhash.engine.search.ordering import Ranker, sketches_of, vector_width
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.engine.storage.folder import EngineError, StoreLocation
+from modalhash.engine.storage.refresh import refresh
 from modalhash.index import (
     CollectionGoneError,
     FoundRows,
@@ -78,14 +79,13 @@ class Followed:
         return self.state
 
 
-class Indexes(NamedTuple):
-    """Codes, and sketches and vectors, with the revisions up to which the collections have them."""
+class Taken(NamedTuple):
+    """Indexes of what collections hold and, in memory, of the rest, with their revision and the collections' states."""
 
     codes: MilvusIndex
-    since: Revision
-    sketches: MilvusIndex
-    vectors: StoredVectors
-    since_of_vectors: Revision
+    ranker: Ranker
+    revision: Revision
+    states: tuple[Reached, ...]
 
 
 class MilvusFollower:
@@ -147,19 +147,24 @@ class MilvusFollower:
             return states
         return states if missing <= max(FEW_RECENT, max(items - state.items for state in old) // 2) else None
 
-    def indexes(self, states: Sequence[Reached], width: int, **how: Any) -> Indexes:
-        """Return indexes of what the collections hold, to which what came later must be added."""
-        codes, *rest = (part.collection for part in self.parts)
+    def take(
+        self, old: tuple[Reached, ...] | None, refinement: Refinement, class_names: Sequence[str], **how: Any
+    ) -> Taken | None:
+        """Return new indexes if Milvus has more than when those of ``old`` states were made; ``how`` is theirs."""
+        if (states := self.newer(old)) is None:
+            return None
+        own, *rest = (part.collection for part in self.parts)
         since = Revision(min(one.items for one in states[1:]), min(one.removals for one in states[1:]))
         common = [one._replace(items=since.items, removals=since.removals) for one in states[1:]]
         meanings = rest[1] if len(rest) > 1 else None
-        return Indexes(
-            MilvusIndex(codes, states[0], **how),
-            Revision(*states[0][1:3]),
-            MilvusIndex(rest[0], common[0], **how),
-            StoredVectors(self.store, width, meanings, common[-1], compiled=how["compiled"]),
-            since,
-        )
+        width, compiled = vector_width(refinement), how["compiled"]
+        vectors = StoredVectors(self.store, width, meanings, common[-1], compiled=compiled)
+        ranker = Ranker(refinement, class_names, vectors=vectors, sketches=MilvusIndex(rest[0], common[0], **how))
+        ranker.resume(since)
+        codes = MilvusIndex(own, states[0], **how)
+        revision = refresh(codes, self.store, Revision(*states[0][1:3]))
+        ranker.refresh(self.store, revision)
+        return Taken(codes, ranker, revision, states)
 
     # -- the thread
 
