@@ -58,6 +58,10 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
 ON_DISCONNECT = "modalhash.on_disconnect"
 """Key of the scope of a request: what to call when its connection is lost."""
+ABORT = "modalhash.abort"
+"""Key of the scope of a request: a function that closes its connection without what the client has not read."""
+PIECE = 64 * 1024
+"""Bytes of a body in one message; the next one waits until the client reads."""
 TWO_LENGTHS = "the request has Content-Length and Transfer-Encoding; expected one of them"
 CLIENT_CLOSED_REQUEST = 499
 """Status in log and metrics if the client disconnected before the response."""
@@ -225,6 +229,7 @@ class RequestMiddleware:
         self._limits, self._quiet = service.limits, service.settings.quiet
         self._numbers = count(service.seat.first_number)
         self._by_address: Counter[str] = Counter()
+        self._unread = UnreadAnswers(service.limits.unread_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -232,7 +237,7 @@ class RequestMiddleware:
             return
         address = client_key(str(scope["client"][0]) if scope.get("client") else "")
         set_client(scope, Client(address))
-        exchange = _ResponseRecorder(next(self._numbers), send, self._limits.request_seconds)
+        exchange = _ResponseRecorder(next(self._numbers), send, self._limits.request_seconds, self._unread, address)
         scope[ON_DISCONNECT] = exchange.disconnect
         should_stop.set(exchange.should_stop)
         self._count_in_flight(address, 1)
@@ -285,6 +290,8 @@ class RequestMiddleware:
         except Exception as error:
             response = response_to(error) or self._internal_error(exchange.number, error)
         if exchange.status:  # the response has started; closing the connection marks it as incomplete
+            if callable(abort := scope.get(ABORT)):
+                abort()
             raise ConnectionError("a response could not be completed")
         await response(scope, receive, exchange.send)
 
@@ -314,14 +321,35 @@ class RequestMiddleware:
             )
 
 
+class UnreadAnswers:
+    """Count the bytes of answers that clients have not read, by address."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._by_address: Counter[str] = Counter()
+
+    def check(self, address: str, n_bytes: int) -> None:
+        """Raise if an address would have too many bytes; one answer alone may have any number."""
+        others = self._by_address[address]
+        if others and others + n_bytes > self._max_bytes:
+            raise too_many_error(f"it has not read {others:,} bytes of earlier answers")
+
+    def count(self, address: str, n_bytes: int) -> None:
+        self._by_address[address] += n_bytes
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
 class _ResponseRecorder:
     """A request number, the status and size of its response, and whether any client still waits for it."""
 
     timeout: asyncio.Timeout | None = None
     is_disconnected = is_over = False
 
-    def __init__(self, number: int, send: Send, seconds: float) -> None:
+    def __init__(self, number: int, send: Send, seconds: float, unread: UnreadAnswers, address: str) -> None:
         self.number, self._send = number, send
+        self._unread, self._address, self._n_unread = unread, address, 0
+        self._held: Message | None = None
         self.start = time.perf_counter()
         self._stop = self.start + seconds
         self.status = self.size = 0
@@ -339,12 +367,30 @@ class _ResponseRecorder:
 
     def end(self) -> None:
         self.is_over = True
+        self._count(-self._n_unread)
 
     async def send(self, message: Message) -> None:
-        """Forward a message, with the headers of every response."""
+        """Forward a message, with the headers of every response; the body in pieces, so that it waits for the client.
+
+        The start is held back until the body is known to be allowed.
+        """
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [*message["headers"], *SECURITY_HEADERS]
-        elif message["type"] == "http.response.body":
-            self.size += len(message.get("body", b""))
-        await self._send(message)
+            self._held = {**message, "headers": [*message["headers"], *SECURITY_HEADERS]}
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) > PIECE:
+            self._unread.check(self._address, len(body))
+        if self._held is not None:
+            start, self._held = self._held, None
+            self.status = start["status"]
+            await self._send(start)
+        self._count(len(body))
+        for begin in range(0, max(1, len(body)), PIECE):
+            piece = body[begin : begin + PIECE]
+            await self._send({**message, "body": piece, "more_body": more or begin + PIECE < len(body)})
+            self._count(-len(piece))
+            self.size += len(piece)
+
+    def _count(self, n_bytes: int) -> None:
+        self._n_unread += n_bytes
+        self._unread.count(self._address, n_bytes)

@@ -18,6 +18,10 @@ MIN_TOKEN_LENGTH = 8
 MAX_HITS = 200
 MAX_LABELS = 20
 MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS = 200, 50
+MAX_ANSWER_BYTES = 16 * MEGABYTE
+"""Bytes of an answer that lists items."""
+MAX_SHOWN_LABELS, MAX_EXTRA_BYTES = 100, 16 * 1024
+"""Labels and bytes of other fields of an item in a list."""
 MAX_TEXT_LENGTH, MAX_ID_LENGTH, MAX_NAME_LENGTH = 2000, 1000, 200
 """Characters of a text, of an id, and of a label or modality. These limits are constants, not :class:`Limits`, because
 they are part of the OpenAPI description."""
@@ -74,6 +78,9 @@ class Limits(Options):
             at_least=1,
         ),
     ] = 32
+    unread_bytes: Annotated[
+        int, Fixed("Bytes of answers that an address has not read; further large ones get status 429.")
+    ] = 64 * MEGABYTE
     wrong_tokens: Annotated[
         int,
         Option(

@@ -20,7 +20,7 @@ from modalhash.serve.openapi import Operation
 from modalhash.serve.searcher import Answer
 from modalhash.serve.service import Service
 
-ITEM_FIELDS = ("id", "labels", "text", "text_truncated", "media", "extra")
+ITEM_FIELDS = ("id", "labels", "labels_truncated", "text", "text_truncated", "media", "extra", "extra_truncated")
 """Fields of the query item that the response repeats."""
 N_EXAMPLES = 6
 READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")
@@ -36,7 +36,7 @@ def search_operations(service: Service) -> list[Operation]:
             body, file = await reader.read(request, schemas.SearchBody)
             options = body.options()
             kind, (query, hits, searched) = await _find(service, body, options, file)
-        return schemas.json_response(
+        return schemas.list_response(
             {
                 "query": _query_json(kind, query, body.text),
                 "n_bits": service.engine.n_bits,

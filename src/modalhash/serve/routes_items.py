@@ -43,12 +43,12 @@ def item_operations(service: Service) -> list[Operation]:
     async def items(request: Request) -> Response:
         """Return items, newest first by the field `taken`; items without it follow in the order they were added."""
         asked = schemas.ItemsParameters.of(request)
-        return schemas.json_response(await service.in_thread("scans", _newest, service, asked))
+        return schemas.list_response(await service.in_thread("scans", _newest, service, asked))
 
     async def values(request: Request) -> Response:
         """Return the number of items for each value of a field, most frequent first."""
         asked = schemas.ValuesParameters.of(request)
-        return schemas.json_response(await service.in_thread("scans", _values, service, asked))
+        return schemas.list_response(await service.in_thread("scans", _values, service, asked))
 
     async def item(request: Request) -> Response:
         """Return one item."""
@@ -174,7 +174,7 @@ def duplicate_operations(service: Service) -> list[Operation]:
         """
         asked = schemas.DuplicatesParameters.of(request)
         pool: Pool = "duplicates" if asked.where is None else "scans"
-        return schemas.json_response(await service.in_thread(pool, _find_duplicates, service, asked))
+        return schemas.list_response(await service.in_thread(pool, _find_duplicates, service, asked))
 
     return [
         Operation(

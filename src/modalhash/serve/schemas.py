@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args, get_type_hints
 from urllib.parse import quote
 
 import orjson
@@ -20,13 +20,16 @@ from starlette.responses import Response
 
 from modalhash import engine
 from modalhash.core.option import Option, Options
-from modalhash.serve.errors import field_error
+from modalhash.serve.errors import HTTPError, field_error
 from modalhash.serve.limits import (
+    MAX_ANSWER_BYTES,
     MAX_DUPLICATE_GROUPS,
+    MAX_EXTRA_BYTES,
     MAX_HITS,
     MAX_ID_LENGTH,
     MAX_LABELS,
     MAX_NAME_LENGTH,
+    MAX_SHOWN_LABELS,
     MAX_TEXT_LENGTH,
 )
 from modalhash.store import Filter, Record
@@ -254,6 +257,10 @@ class Item(BaseModel):
         None,
         description=f"True if only the first {MAX_TEXT_LENGTH:,} characters are here; `GET /items/{{id}}` has all.",
     )
+    labels_truncated: bool | None = Field(None, description=f"True if only the first {MAX_SHOWN_LABELS} are here.")
+    extra_truncated: bool | None = Field(
+        None, description=f"True if fields are left out because all have more than {MAX_EXTRA_BYTES:,} bytes."
+    )
     media: str | None = Field(None, description="The path of its picture in this service.")
     stored: bool | None = Field(None, description="True if the engine stores its file, which is deleted with the item.")
     extra: dict[str, Any] | None = Field(None, description="Other fields of its line in the manifest.")
@@ -306,6 +313,8 @@ class Query(BaseModel):
     code: str
     text: str | None = None
     text_truncated: bool | None = None
+    labels_truncated: bool | None = None
+    extra_truncated: bool | None = None
     id: str | None = None
     labels: list[str | int] | None = None
     media: str | None = None
@@ -427,7 +436,7 @@ class Error(BaseModel):
 
 
 def item_json(item: engine.Hit | Record, *, whole: bool = False) -> dict[str, object]:
-    """Return an item as JSON, in the form of :class:`Item`; unless ``whole``, cut a text that no client can send."""
+    """Return an item as JSON, in the form of :class:`Item`; unless ``whole``, without what is too large for a list."""
     fields: dict[str, object] = {
         "id": item.id,
         "modality": item.modality,
@@ -445,16 +454,46 @@ def item_json(item: engine.Hit | Record, *, whole: bool = False) -> dict[str, ob
             fields["stored"] = True
     if item.extra:
         fields["extra"] = item.extra
+    return fields if whole else _cut(fields)
+
+
+def _cut(fields: dict[str, object]) -> dict[str, object]:
+    """Cut the labels and other fields of an item, of which a manifest may contain any number."""
+    labels, extra = cast(list[Any], fields["labels"]), cast(dict[str, Any], fields.get("extra", {}))
+    if len(labels) > MAX_SHOWN_LABELS:
+        fields |= {"labels": labels[:MAX_SHOWN_LABELS], "labels_truncated": True}
+    if extra and len(_json_bytes(extra)) > MAX_EXTRA_BYTES:
+        kept, size = {}, 0
+        for name, value in extra.items():
+            n_bytes = len(_json_bytes({name: value}))
+            if size + n_bytes <= MAX_EXTRA_BYTES:
+                kept[name], size = value, size + n_bytes
+        fields |= {"extra": kept, "extra_truncated": True}
     return fields
+
+
+def list_response(content: Any) -> Response:
+    """Return items as a JSON response; raise if they are too large together."""
+    response = json_response(content)
+    if len(response.body) > MAX_ANSWER_BYTES:
+        raise HTTPError(
+            422,
+            f"the answer has {len(response.body):,} bytes; the limit is {MAX_ANSWER_BYTES:,}. Ask for fewer items (k "
+            "or limit), and for large ones one by one (GET /items/…)",
+        )
+    return response
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response in UTF-8 that is not cached; NaN and infinities become null."""
+    return Response(_json_bytes(content), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+def _json_bytes(content: Any) -> bytes:
     try:
-        body = orjson.dumps(content)
+        return orjson.dumps(content)
     except TypeError:  # integers of more than 64 bits, which a manifest may contain
-        body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
 
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:
@@ -463,7 +502,7 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
     if hit.score is not None:
         fields["score"] = hit.score
     if hit.shared_labels:
-        fields["shared_labels"] = hit.shared_labels
+        fields["shared_labels"] = hit.shared_labels[:MAX_SHOWN_LABELS]
     if hit.confidence is not None:
         fields["confidence"] = hit.confidence
     if hit.weak:

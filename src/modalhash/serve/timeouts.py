@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.serve.auth import TrustedProxies, client_key
-from modalhash.serve.http import ON_DISCONNECT, SECURITY_HEADERS, TWO_LENGTHS
+from modalhash.serve.http import ABORT, ON_DISCONNECT, SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.limits import Limits, Settings
 
 LINGER_SECONDS = 2.0
@@ -104,6 +104,8 @@ class TimedProtocol(HttpToolsProtocol):
     _in_body: bool = False
     _is_refused: bool = False
     """Whether further input is ignored."""
+    _is_ending: bool = False
+    """Whether the connection is closed, and waits for its client to read the rest."""
 
     @classmethod
     def for_settings(cls, settings: Settings) -> type[TimedProtocol]:
@@ -166,6 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
             raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
         super().on_headers_complete()
+        self.cycle.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
         # the parser stops after a request that offers to upgrade the protocol
         if self.is_retiring or self.parser.should_upgrade():
             self.cycle.keep_alive = False
@@ -217,14 +220,19 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _time_out(self) -> None:
         self._timer = None
-        if self.transport.is_closing():
-            return
-        if self._in_body:
+        is_closing = self.transport.is_closing()
+        if self._is_ending or (self._in_body and not is_closing):
             self.transport.abort()
-        elif self.cycle is not None and not self._in_head:
-            self.transport.close()  # after what the client has not read yet
+        elif is_closing or (self.cycle is not None and not self._in_head):
+            self._close()
         else:
             self._send_error(408, "the request headers did not arrive in time; send them faster")
+
+    def _close(self) -> None:
+        """Close the connection after what the client has not read yet, for which it has the time of a request."""
+        self._is_ending = True
+        self.transport.close()
+        self._start_timer(self.limits.request_seconds)
 
     def _send_error(self, status: int, message: str) -> None:
         """Respond with an error, and close the connection."""
@@ -246,4 +254,4 @@ class TimedProtocol(HttpToolsProtocol):
         ]
         head = b"".join(b"%s: %s\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
-        self.transport.close()
+        self._close()

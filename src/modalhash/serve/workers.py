@@ -41,6 +41,7 @@ SHARED_LIMITS = (
     "connections",
     "connections_per_address",
     "bodies_per_address",
+    "unread_bytes",
     "wrong_tokens",
 )
 """Limits of which each worker gets its share."""
