@@ -69,3 +69,17 @@ def test_where_nothing_can_be_written_nothing_is_offered(visitor):
     page.locator("#results .tile").first.click()
     assert page.locator("#viewer .label").count()
     assert page.locator("#viewer").get_by_role("button", name="Change labels").count() == 0
+
+
+def test_the_dialog_has_the_whole_of_a_long_text_and_does_not_change_labels_that_were_cut(chromium, own):
+    long = "a red ball " * 500
+    own.add([{"id": "a/long one", "text": long, "labels": [f"label {n}" for n in range(101)]}])
+    with serving(own, writable=True) as service:
+        visitor = Visitor(chromium, service.url)
+        page = visitor.open("?want=text&where=id+%3D+%22a/long+one%22")
+        page.locator("#results .tile").first.click()
+        page.wait_for_function(
+            "length => document.querySelector('.viewer-text').textContent.length === length", arg=len(long)
+        )
+        assert page.locator("#viewer .viewer-text").text_content() == long
+        assert page.locator("#viewer").get_by_role("button", name="Change labels").count() == 0

@@ -13,7 +13,7 @@ export function labelsOf(hit, changed) {
     status.setAttribute("role", "status");
     status.hidden = !said;
     part.replaceChildren(labelList(hit.labels), status);
-    if (!state.engine.writable) return;
+    if (!state.engine.writable || hit.labels_truncated) return;
     const button = element("button", "label-add", hit.labels.length ? "Change labels" : "Give labels");
     button.type = "button";
     button.addEventListener("click", () => edit());

@@ -3,6 +3,7 @@
 import { everyAction, nameOf, picture, takenLine, titleNode } from "./cards.js";
 import { $, element, plural } from "./dom.js";
 import { labelsOf } from "./labels.js";
+import { call } from "./server.js";
 
 const LARGEST = 1024; // pixels of a side: the server's largest
 
@@ -21,6 +22,13 @@ export function openViewer(hit) {
   taken.hidden = !taken.textContent;
   $("viewer-content").replaceChildren(heading, shown, taken, labelsOf(hit, () => { relabelled = true; }), everyAction(hit));
   $("viewer").showModal();
+  if (!hit.media && hit.text_truncated) showWhole(hit, shown);
+}
+
+// Lists have only the beginning of a long text; it stays if the rest cannot be had.
+async function showWhole({ id, modality }, shown) {
+  const whole = await call(`/items/${encodeURIComponent(id)}?modality=${encodeURIComponent(modality)}`).catch(() => null);
+  shown.textContent = whole?.text ?? `${shown.textContent} …`;
 }
 
 export function closeViewer() {
