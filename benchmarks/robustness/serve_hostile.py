@@ -6,13 +6,15 @@
 schemathesis draws requests from the service's own OpenAPI description, half of them as described and half with
 something wrong, and checks every answer against it. Then come a picture of 400 megapixels in a few kilobytes, uploads
 of 1 GB, a body and a head that trickle in, as many bodies or connections of one address as the service has places for
-while a client at another address searches, trailers and line breaks without end, paths that lead elsewhere, and tokens
-that are missing, wrong or in a trailer. Memory is the most that the process had resident during each attack.
+while a client at another address searches, trailers and line breaks without end, filters of many fields, a picture that
+takes long to decode, answers that are not read, paths that lead elsewhere, and tokens that are missing, wrong or in a
+trailer. Memory is the most that the process had resident during each attack.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import random
@@ -44,7 +46,7 @@ GIGABYTE = 2**30
 
 
 def make_engine(folder: Path) -> Path:
-    """50 pictures and 50 texts, with labels."""
+    """50 pictures and 51 texts with labels, and one of the texts with 8 MB of notes."""
     from PIL import Image
 
     draw, items = random.Random(0), []
@@ -56,6 +58,7 @@ def make_engine(folder: Path) -> Path:
         Image.blend(noise, Image.new("RGB", noise.size, colours[name]), 0.7).save(path)
         items.append({"id": f"picture/{number}", "path": str(path), "labels": [name]})
         items.append({"id": f"text {number}", "text": f"something {name} number {number}", "labels": [name]})
+    items.append({"id": "long", "text": "something long", "notes": "x" * 8_000_000, "labels": ["red"]})
     Engine.train(items, folder / "engine", n_bits=32).close()
     return folder / "engine"
 
@@ -155,6 +158,44 @@ def huge_png(side: int = 20_000) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
+def slow_jpeg(side: int = 4_000, n_bytes: int = 9_000_000) -> bytes:
+    """A progressive JPEG with as many passes as an upload may have."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.new("RGB", (side, side), (90, 90, 90)).save(out, "JPEG", progressive=True)
+    content = out.getvalue()
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + scan * (n_bytes // len(scan)) + content[-2:]
+
+
+def slow_picture(port: int) -> int:
+    form = FILE + slow_jpeg() + b"\r\n--x--\r\n"
+    return talk(port, upload_head(f"Content-Length: {len(form)}"), (form,))
+
+
+def filtered(port: int, n_fields: int) -> int:
+    """A search with a filter of many fields with dots."""
+    where = " or ".join(f"a.b{n} = {n}" for n in range(n_fields))
+    body = json.dumps({"text": "something red", "where": where}).encode()
+    head = "POST /search HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nConnection: close\n"
+    return talk(port, f"{head}Content-Length: {len(body)}\n\n", (body,))
+
+
+def unread(port: int, n: int) -> dict[str, Any]:
+    """Ask for an item of 8 MB on each of ``n`` connections, and read only the statuses; then as ``crowd``."""
+    statuses: Counter[str] = Counter()
+    with ExitStack() as opened:
+        for _ in range(n):
+            connection = opened.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(90)
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(b"GET /items/long HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            statuses[connection.recv(12).decode()[9:]] += 1
+        return {"status": crowd(port, 0, b""), "answers": dict(statuses)}
+
+
 def zeros(total: int, *, chunked: bool) -> Iterator[bytes]:
     part = bytes(2**20)
     yield f"{len(FILE):x}\r\n".encode() + FILE + b"\r\n" if chunked else FILE
@@ -186,12 +227,12 @@ def crowd(port: int, n: int, part: bytes) -> int:
     return int(answer.split()[1]) if answer else 0
 
 
-def attacks(port: int) -> dict[str, Callable[[], int]]:
+def attacks(port: int) -> dict[str, Callable[[], int | dict[str, Any]]]:
     """By name."""
     length = f"Content-Length: {GIGABYTE}"
     json_head = "POST /search HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nContent-Length: 100000\n\n"
     chunked_head = json_head.replace("Content-Length: 100000", "Transfer-Encoding: chunked")
-    found: dict[str, Callable[[], int]] = {
+    found: dict[str, Callable[[], int | dict[str, Any]]] = {
         "a picture of 400 megapixels": lambda: bomb(port),
         "1 GB, length told": lambda: talk(port, upload_head(length), zeros(GIGABYTE, chunked=False)),
         "1 GB, in chunks": lambda: talk(port, upload_head("Transfer-Encoding: chunked"), zeros(GIGABYTE, chunked=True)),
@@ -206,6 +247,10 @@ def attacks(port: int) -> dict[str, Callable[[], int]]:
         "line breaks that trickle in": lambda: talk(port, "\n", slowly(b"\r\n", 80), pause=0.2),
         "256 slow bodies of one address": lambda: crowd(port, 256, json_head.replace("\n", "\r\n").encode() + b"{"),
         "1,024 silent connections of one address": lambda: crowd(port, 1024, b""),
+        "100 unread answers of one address": lambda: unread(port, 100),
+        "a filter of 12 dotted fields": lambda: filtered(port, 12),
+        "a filter of 200 dotted fields": lambda: filtered(port, 200),
+        "a picture of endless passes": lambda: slow_picture(port),
         "a head of 1 MB": lambda: get(port, "/engine", *(f"X-{n}: {'x' * 1000}" for n in range(1000))),
         "JSON 100,000 levels deep": lambda: talk(
             port, json_head.replace("100000", "200000"), (b"[" * 100_000 + b"]" * 100_000,)
@@ -301,13 +346,18 @@ def fuzz(service: Service, n: int) -> dict[str, Any]:
 # -- all of it
 
 
-def one_attack(service: Service, name: str, attack: Callable[[], int]) -> dict[str, Any]:
+def one_attack(service: Service, name: str, attack: Callable[[], int | dict[str, Any]]) -> dict[str, Any]:
     service.forget_peak()
     before, start = service.megabytes("VmRSS"), time.perf_counter()
-    status = attack()
+    found = attack()
     seconds = time.perf_counter() - start
     alive = service.process.poll() is None and get(service.port, "/livez") == 200
-    row = {"attack": name, "status": status, "seconds": round(seconds, 2), "alive": alive}
+    row = {
+        "attack": name,
+        **(found if isinstance(found, dict) else {"status": found}),
+        "seconds": round(seconds, 2),
+        "alive": alive,
+    }
     row |= {"MB_before": round(before, 1), "MB_most": round(service.megabytes("VmHWM"), 1)}
     print(row, flush=True)
     return row
