@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from serve_tools import ask
@@ -88,3 +89,28 @@ def test_a_filter_has_a_bound(client, n, field, status):
         for answer in answers:
             assert answer.json()["error"].startswith("where: the filter costs 208; the limit is 200.")
             assert "Use fewer comparisons" in answer.json()["error"]
+
+
+def test_two_threads_that_read_concurrently_find_what_one_finds(serve, engine, monkeypatch):
+    colours, answer, both = ("red", "green", "blue"), engine.answer, threading.Barrier(2)
+    filters = [f"label = {colour} or year > {year}" for colour in colours for year in (2001, 2005, 2009)]
+    requests = [{"text": f"a {colour} ball", "where": where, "k": 50} for where in filters for colour in colours]
+    alone = [engine.search(text=one["text"], k=50, where=one["where"]) for one in requests]
+
+    def answer_together(queries, options=None):
+        both.wait(20)
+        return answer(queries, options)
+
+    with serve() as server, ThreadPoolExecutor(2) as clients:
+
+        def ask_all(source):
+            return [ask(server.port, one, source=source) for one in requests]
+
+        monkeypatch.setattr(engine, "answer", answer_together)
+        together = list(clients.map(ask_all, ("127.0.0.1", "127.0.0.2")))
+    expected = [[(hit.id, hit.distance, hit.rank) for hit in hits] for hits in alone]
+    assert any(expected)
+    for answers in together:
+        assert [status for status, *_ in answers] == [200] * len(requests)
+        found = [[(hit["id"], hit["distance"], hit["rank"]) for hit in body["hits"]] for *_, body in answers]
+        assert found == expected
