@@ -42,7 +42,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "demo evaluate train",
     ],
     "core": [
-        "archives files imports label_names parallel progress stopping typing",
+        "archives files imports label_names parallel progress typing",
         "bit_kernels blocks codes frames linalg pictures",
         "randomness validation",
         "maps option",
@@ -71,7 +71,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "items.urls search.refinement search.reliability settings storage.audit storage.refresh",
+        "items.urls search.refinement search.reliability settings storage.audit",
         "items.item",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words",

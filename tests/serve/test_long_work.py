@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from serve_tools import ask
 
-from modalhash.core.stopping import StoppedError, should_stop
+from modalhash.core.progress import StoppedError, should_stop
 
 TEXT = {"text": "a red ball"}
 FILTERED = {**TEXT, "where": "year = 2005"}

@@ -204,7 +204,7 @@ def test_a_thumbnail_that_takes_too_long_is_tried_once(tmp_path, decoded):
 
 
 def test_decoding_stops_with_the_request(tmp_path, decoded):
-    from modalhash.core.stopping import StoppedError, should_stop
+    from modalhash.core.progress import StoppedError, should_stop
     from modalhash.serve.media import Thumbnails
 
     (tmp_path / "a.png").write_bytes(picture())

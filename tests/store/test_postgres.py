@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from store_contract import N_BITS, StoreContract, ids_of, record, texts
 
-from modalhash.core.stopping import StoppedError, should_stop
+from modalhash.core.progress import StoppedError, should_stop
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
 from modalhash.store import (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from store_contract import StoreContract, record, texts
 
-from modalhash.core.stopping import StoppedError, should_stop
+from modalhash.core.progress import StoppedError, should_stop
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
 from modalhash.store.sqlite.schema import APPLICATION_ID, UNRELEASED_ID
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from modalhash.core.stopping import check_not_stopped
+from modalhash.core.progress import check_not_stopped
 from modalhash.core.typing import Array
 
 MAX_SIDE = 65_500

@@ -1,9 +1,10 @@
-"""Progress reports of long-running work."""
+"""Progress reports of long-running work, and the request to stop it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -33,3 +34,17 @@ class Reporter:
     def __call__(self, stage: str, step: int, total: int, objective: float | None = None) -> None:
         if self._callback is not None:
             self._callback(Progress(stage, step, total, time.perf_counter() - self._start, objective))
+
+
+class StoppedError(Exception):
+    """The work was stopped because its time is over, or because no client waits for it."""
+
+
+should_stop: ContextVar[Callable[[], bool]] = ContextVar("should_stop", default=bool)
+"""Whether the work of the current context should stop, which reads of a store and decoders of pictures ask often; by
+default never, because ``bool()`` is false."""
+
+
+def check_not_stopped() -> None:
+    if should_stop.get()():
+        raise StoppedError("it took too long")

@@ -15,6 +15,7 @@ from .search.near_duplicates import (
     DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD,
     DuplicateGroup as DuplicateGroup,
 )
+from .search.ordering import refresh as refresh
 from .search.query import Query as Query, UnknownLabelError as UnknownLabelError
 from .search.reliability import (
     Bin as Bin,
@@ -55,7 +56,6 @@ from .storage.folder_sync import (
 from .storage.ingest import Added as Added
 from .storage.opening import engine_info as engine_info
 from .storage.published import audit_log as audit_log, clone_engine as clone_engine
-from .storage.refresh import refresh as refresh
 from .storage.relabel import Relabelled as Relabelled
 from .training.check import (
     EncoderPlan as EncoderPlan,

@@ -29,7 +29,7 @@ from modalhash.engine.search.near_duplicates import (
     SameHits,
     find_unique,
 )
-from modalhash.engine.search.ordering import Ranker, vector_width
+from modalhash.engine.search.ordering import Ranker, refresh, vector_width
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
@@ -49,7 +49,6 @@ from modalhash.engine.storage.folder import SQLITE, EngineError, model_digest, r
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
 from modalhash.engine.storage.opening import describe, open_folder
 from modalhash.engine.storage.published import follow
-from modalhash.engine.storage.refresh import refresh
 from modalhash.index import CollectionGoneError, Frozen, HammingIndex, IndexUnavailableError, VectorTable
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import Filter, Record, Revision

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from modalhash.core.stopping import StoppedError
+from modalhash.core.progress import StoppedError
 from modalhash.index import IndexUnavailableError
 from modalhash.store import (
     StoreAccessError,

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.core.stopping import should_stop
+from modalhash.core.progress import should_stop
 from modalhash.serve import schemas, telemetry
 from modalhash.serve.auth import (
     Client,

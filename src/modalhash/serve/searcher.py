@@ -15,7 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from time import monotonic, process_time
 from typing import Generic, TypeAlias, TypeVar
 
-from modalhash.core.stopping import should_stop
+from modalhash.core.progress import should_stop
 from modalhash.engine import (
     Engine,
     Hit,

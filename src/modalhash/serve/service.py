@@ -26,7 +26,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from modalhash.core.stopping import should_stop
+from modalhash.core.progress import should_stop
 from modalhash.engine import Engine, EngineReplacedError, Query, SearchOptions
 from modalhash.serve.auth import client_of
 from modalhash.serve.errors import HTTPError, busy_error, field_error, not_ready_error, too_many_error

@@ -28,7 +28,7 @@ import numpy as np
 from modalhash.core.archives import ArchiveMember
 from modalhash.core.blocks import row_slices
 from modalhash.core.codes import pack_signs
-from modalhash.core.stopping import check_not_stopped
+from modalhash.core.progress import check_not_stopped
 from modalhash.core.typing import Array
 from modalhash.engine.items.item import File, ItemFiles
 from modalhash.engine.search.hits import Hit

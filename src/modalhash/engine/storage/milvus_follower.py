@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash.core.typing import Array
-from modalhash.engine.search.ordering import Ranker, sketches_of, vector_width
+from modalhash.engine.search.ordering import Ranker, refresh, sketches_of, vector_width
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.engine.storage.folder import EngineError, StoreLocation
-from modalhash.engine.storage.refresh import refresh
 from modalhash.index import (
     CollectionGoneError,
     FoundRows,

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from zlib import crc32
 
 from modalhash.core.imports import require
-from modalhash.core.stopping import StoppedError, check_not_stopped, should_stop
+from modalhash.core.progress import StoppedError, check_not_stopped, should_stop
 from modalhash.store.records import (
     StoreAccessError,
     StoreBusyError,

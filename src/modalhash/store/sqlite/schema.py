@@ -19,7 +19,7 @@ from typing import Any
 
 from modalhash.core.codes import n_bytes
 from modalhash.core.label_names import label_key
-from modalhash.core.stopping import StoppedError, should_stop
+from modalhash.core.progress import StoppedError, should_stop
 from modalhash.core.validation import check_int
 from modalhash.store.records import (
     MAX_REFINEMENT,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.codes import n_bytes
-from modalhash.core.stopping import StoppedError, should_stop
+from modalhash.core.progress import StoppedError, should_stop
 from modalhash.core.typing import Array, Codes
 from modalhash.core.validation import check_choice
 from modalhash.store.conditions import SqliteDialect
