@@ -71,7 +71,7 @@ def test_the_demo_learns_something():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("demo", "--data", "generated", "--bits", "0"), "error: n_bits is 0; expected an integer ≥ 1"),
+        (("demo", "--data", "generated", "--bits", "0"), "error: n_bits is 0; expected 'auto' or an integer ≥ 1"),
         (("evaluate", "nosuch"), "nosuch"),
         (("evaluate", "wiki", "--method", "nosuch"), "unknown method 'nosuch'"),
     ],
