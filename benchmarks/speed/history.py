@@ -61,13 +61,14 @@ def add(results: dict[str, Entry], path: Path = HISTORY) -> None:
 
 def slower(entries: Iterable[Entry]) -> list[str]:
     """Name the rows whose last measurement is worse than the median of those before by more than ``TOLERANCE``."""
-    series: dict[tuple[str, str], list[tuple[Entry, float]]] = {}
+    series: dict[str, list[tuple[Entry, float]]] = {}
     for one in entries:
         for row, value in one["rows"].items():
-            series.setdefault((one["processor"], row), []).append((one, value))
+            series.setdefault(row, []).append((one, value))
     found = []
-    for (_, row), values in series.items():
-        *before, (last, value) = values
+    for row, values in series.items():
+        last, _ = values[-1]
+        *before, (_, value) = (pair for pair in values if pair[0]["processor"] == last["processor"])
         usual = median(value for _, value in before[-LAST:]) if before else value
         if value < usual * (1 - TOLERANCE):
             figures = f"{value:.3g} where {usual:.3g} was usual: {1 - value / usual:.0%} slower"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from record import write
+from record import AS_INSTALLED, write
 from speed_rows import Run, row, show, timed
 
 FIRST_SEARCH = """
@@ -42,7 +42,7 @@ COMMANDS = {
 def run(command: list[str]) -> Run:
     """Clock and processor seconds of a process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    clock, _ = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+    clock, _ = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=AS_INSTALLED))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Run(clock.seconds, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 

@@ -14,19 +14,27 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
+AS_INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Environment variables for measuring how long a process takes to start, with compiled modules kept as usual."""
+
+
+def processor() -> str:
+    """Return the name of the processor, with family and model, because virtual machines shorten names."""
+    if not Path("/proc/cpuinfo").exists():
+        return platform.processor()
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    facts = {name.strip(): value.strip() for name, _, value in lines}
+    name = facts.get("model name") or platform.processor()
+    return f"{name} (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts else name
 
 
 def environment() -> dict[str, Any]:
-    model = ""
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     packages = ("modalhash", "numpy", "scipy", "scikit-learn", "numba")
     versions = {name: version(name) for name in packages}
     if "faiss" in sys.modules:
         versions["faiss-cpu"] = version("faiss-cpu")
     return {
-        "processor": model or platform.processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,

@@ -92,20 +92,19 @@ def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str 
     name = f"{n_bits}-{kind}" if kind else str(n_bits)
     theirs = faiss.IndexBinaryFlat(n_bits)
     theirs.add(codes)
-    ours = HammingIndex(n_bits)
-    ours.add(np.arange(len(codes)), codes)
     parts = np.array_split(queries[:N_SINGLE_QUERIES], N_SINGLE_QUERIES) if alone else [queries]
     asked = N_SINGLE_QUERIES if alone else len(queries)
     mark = mark_of(n_bits, alone)
     rows = []
     for threads in (1, 2):
         faiss.omp_set_num_threads(threads)
-        ours.n_threads = threads
+        ours = HammingIndex(n_bits, n_threads=threads)
+        ours.add(np.arange(len(codes)), codes)
         ours.search(queries[:1], k=1)  # compiled once, cached on disk
         answers = (ours.search(queries[:asked], k=K), *theirs.search(queries[:asked], K))
         agree = same_answer(*answers, codes, queries[:asked])
         works = {
-            "ours": lambda: [ours.search(q, k=K) for q in parts],
+            "ours": lambda ours=ours: [ours.search(q, k=K) for q in parts],
             "faiss": lambda: [theirs.search(q, K) for q in parts],
         }
         runs = in_turn(works, repeat)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import time
 from pathlib import Path
 
 from modalhash import Engine
-from record import write
+from record import AS_INSTALLED, write
 from speed_rows import row, show
 
 START = """
@@ -57,8 +56,6 @@ print(json.dumps({
     "memory": memory, "hits": [[hit.id, hit.distance] for hit in hits],
 }))
 """
-AS_INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""An installed package has its bytecode on disk; so have the processes that are measured."""
 FILL = """
 WITH RECURSIVE row (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM row WHERE number < :n)
 INSERT INTO item (modality, id, code, kind, refinement)

@@ -54,8 +54,8 @@ class HammingIndex:
 
     def __init__(self, n_bits: int, *, n_threads: int | None = None, compiled: bool = True) -> None:
         self.n_bits, self.compiled = check_int(n_bits, "n_bits", at_least=1), compiled
-        self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
-        self._scanner = Scanner(self.n_bits, self.n_threads if compiled else 1, LOOPS[compiled])
+        self._n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
+        self._scanner = Scanner(self.n_bits, self._n_threads if compiled else 1, LOOPS[compiled])
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
         self._builder = BackgroundBuilder(self._lock)
@@ -189,7 +189,7 @@ class HammingIndex:
             if drop:
                 self._clusters.drop()
                 return 0
-            return self._clusters.build(self._groups, n_threads=self.n_threads)
+            return self._clusters.build(self._groups, n_threads=self._n_threads)
 
     def dump(self, *, group: int | Collection[int] | None = None) -> tuple[Array, Codes]:
         """Return ids and codes of all items, or of some groups, in ascending order of id."""
