@@ -288,6 +288,7 @@ def test_without_a_thread_to_be_had_searches_use_the_old_tables(pair, monkeypatc
     pair.search()
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_tables_are_built():
     script = """
 import threading
