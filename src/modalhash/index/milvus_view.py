@@ -7,6 +7,7 @@ smallest first.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -96,22 +97,26 @@ class MilvusView(NamedTuple):
         if not self.state.items:
             return [_NONE] * len(queries)
         limit = MOST_HITS if need is None else min(MOST_HITS, max(FEWEST_HITS, 2 * int(need.max())))
+        missing = np.full(len(queries), np.inf) if need is None else need.copy()
         pieces: list[list[Found]] = [[] for _ in queries]
-        counts, pending = np.zeros(len(queries), np.int64), np.arange(len(queries))
-        start, size = 0, max(limit, self.state.items // RANGES)
-        while start <= self.state.items and len(pending):
-            where = self._filter(f"id >= {start}", f"id < {start + size}")
-            fetched = self.collection.nearest(self.state, queries[pending], limit, where)
-            inside = [_up_to(one, int(radius[row])) for row, one in zip(pending.tolist(), fetched, strict=True)]
-            most = max(len(ids) for ids, _ in inside)
-            if most == limit and size > limit:  # there may be more in this range
-                size = max(limit, size // RANGES)
-                continue
-            for row, one in zip(pending.tolist(), inside, strict=True):
-                pieces[row].append(self._keep(*one))
-                counts[row] += np.count_nonzero(pieces[row][-1][1] == radius[row])
-            pending = pending if need is None else pending[counts[pending] < need[pending]]
-            start, size = start + size, size if 8 * most > limit else 4 * size
+
+        def read(rows: Array, start: int, stop: int, size: int) -> None:
+            """Read ids from ``start`` to ``stop``, in smaller ranges for those queries that have too many in one."""
+            while start < stop and len(rows):
+                end = min(start + size, stop)
+                where = self._filter(f"id >= {start}", f"id < {end}")
+                fetched = self.collection.nearest(self.state, queries[rows], limit, where)
+                inside = [_up_to(one, int(radius[row])) for row, one in zip(rows.tolist(), fetched, strict=True)]
+                counts = np.array([len(ids) for ids, _ in inside])
+                too_many = (counts == limit) & (end - start > limit)
+                for row, one in zip(rows[~too_many].tolist(), compress(inside, ~too_many), strict=True):
+                    pieces[row].append(self._keep(*one))
+                    missing[row] -= np.count_nonzero(pieces[row][-1][1] == radius[row])
+                read(rows[too_many], start, end, max(limit, (end - start) // RANGES))
+                is_dense = 8 * counts.max() > limit
+                rows, start, size = rows[missing[rows] > 0], end, size if is_dense else 4 * size
+
+        read(np.arange(len(queries)), 0, self.state.items + 1, max(limit, self.state.items // RANGES))
         return [self._keep(*joined(piece)) for piece in pieces]
 
     def _keep(self, ids: Array, distances: Array) -> Found:
