@@ -102,9 +102,12 @@ COPIED = {
 }
 """Columns of an item that are written by COPY, with their types."""
 NUMBERS = """
-SELECT modality.name, item.id, item.number FROM unnest(%s::text[], %s::text[]) AS wanted (modality, id)
-JOIN modality ON modality.name = wanted.modality JOIN item ON item.id = wanted.id AND item.modality = modality.number
+SELECT modality.name, found.id, found.number FROM unnest(%s::text[], %s::text[]) AS wanted (modality, id)
+JOIN modality ON modality.name = wanted.modality CROSS JOIN LATERAL (
+    SELECT id, number FROM item WHERE item.id = wanted.id AND item.modality = modality.number LIMIT 1
+) AS found
 """
+"""``LIMIT`` makes the planner use the index: until the first ANALYZE, it would compare all pairs."""
 KEYS = """
 SELECT item.number, modality.name, item.id FROM item JOIN modality ON modality.number = item.modality
 WHERE item.number = ANY(%s) ORDER BY item.number
