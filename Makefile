@@ -39,8 +39,9 @@ $(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; PHOTOS=folder takes your photos, SERVE=0 stops before serving
 	$(BIN)/modalhash demo $(if $(PHOTOS),--photos "$(PHOTOS)") $(if $(filter 0,$(SERVE)),--no-serve)
 
-screenshots: $(READY)  ## make every picture of the demonstration again: what it prints, and its page; needs Chromium
-	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
+screenshots: $(READY)  ## make the pictures of the page and of what the demonstration prints; needs Chromium and apt-get
+	$(BIN)/python benchmarks/screenshots/terminal.py docs/images/demo.svg
+	$(BIN)/python benchmarks/screenshots/free_photos.py docs/images/page-photos.png
 
 # One BLAS thread in each of the two processes, because threads that outnumber the cores slow down the many small
 # factorisations of the tests fifty times.

@@ -1,4 +1,6 @@
-"""What `modalhash demo` prints, as a picture: docs/images/demo.svg, which `make screenshots` draws.
+"""What `modalhash demo` prints, as a picture.
+
+    python benchmarks/screenshots/terminal.py docs/images/demo.svg     # make screenshots
 
 tests/cli/test_demo_words.py compares the text of the picture with what a fresh demonstration prints. Progress bars are
 left out: they differ from run to run.
@@ -6,9 +8,12 @@ left out: they differ from run to run.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
+import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import patch
 from xml.etree import ElementTree
@@ -44,3 +49,9 @@ def picture_text(path: Path) -> str:
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     texts = root.iterfind(".//{*}g[@class='demo-matrix']/{*}text")
     return "".join("".join(text.text or "" for text in texts).split())
+
+
+if __name__ == "__main__":
+    picture = Path(sys.argv[1]).absolute()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        save_picture(record_demo(Path("demo")), picture)

@@ -22,7 +22,7 @@ def test_a_card_says_why_it_matched(visitor):
         page = visitor.open("?q=red+ball&k=7")
         visitor.until_results()
         first, second, third, fourth, fifth, last, by_words = page.locator(CARDS).all()
-        assert by_words.locator(".likely").inner_text() == "By meaning: unlikely"
+        assert by_words.locator(".likely").inner_text() == "By meaning: perhaps"
         assert [card.locator(".rank").inner_text() for card in (first, second, third)] == [
             "Tied 1st",
             "Tied 1st",
@@ -203,8 +203,8 @@ def test_labels_in_common_are_those_that_the_hit_has(visitor):
         (0.96, "Very likely 96 %"),
         (0.9, "Very likely 90 %"),
         (0.6, "Likely 60 %"),
-        (0.3, "Perhaps 30 %"),
-        (0.29, "Unlikely 29 %"),
+        (0.1, "Perhaps 10 %"),
+        (0.09, "Unlikely 9 %"),
     ],
 )
 def test_certainty_in_words(visitor, confidence, said):

@@ -15,7 +15,7 @@ const FOUND_BY = {
   "text in the picture": "Your words are in the picture",
   features: "Similar in content",
 };
-const LIKELY = [[0.97, "Almost certain"], [0.9, "Very likely"], [0.6, "Likely"], [0.3, "Perhaps"], [0, "Unlikely"]];
+const LIKELY = [[0.97, "Almost certain"], [0.9, "Very likely"], [0.6, "Likely"], [0.1, "Perhaps"], [0, "Unlikely"]];
 const KIND_MEANINGS = {
   learned: "Learned: this code was made from the item’s labels in training",
   hashed: "Hashed: this code was made from the item’s features alone, as for anything new",
