@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 TESTABLE := $(VENV)/.testable
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --constraint constraints-dev.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
+INSTALL := $(PIP) --constraint constraints.txt --constraint constraints-dev.txt
 
 .PHONY: help setup demo screenshots test test-all freeze axe milvus lint lock bench reproduce notebooks docs wheel release-check campaign clean
 .DEFAULT_GOAL := help
@@ -31,8 +32,10 @@ $(TESTABLE): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	$(INSTALL) --quiet --editable '.[test]'
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
+# Files whose hashes are not those of requirements-dev.txt are refused; torch, not in it, has a build for each platform.
+$(READY): pyproject.toml constraints.txt constraints-dev.txt requirements-dev.txt | $(BIN)/python
 	@echo "Installing what development needs into $(VENV): a few minutes, once."
+	$(PIP) --quiet --no-deps --require-hashes --requirement requirements-dev.txt
 	$(INSTALL) --quiet --editable '.[dev]'
 	@touch $(RUNTIME) $(TESTABLE) $@
 
@@ -94,13 +97,15 @@ lint: $(READY)  ## check style and types
 
 LOCK := constraints-dev.txt
 
-lock: $(BIN)/python  ## rewrite constraints-dev.txt after a change of pyproject.toml; UPGRADE=1 upgrades every package
+lock: $(BIN)/python  ## rewrite constraints-dev.txt, and requirements-dev.txt with hashes, after a change of pyproject.toml; UPGRADE=1 upgrades every package
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --constraint constraints.txt --no-header \
 		$(if $(filter 1,$(UPGRADE)),--upgrade) --output-file $(LOCK) pyproject.toml
 	@awk '/^[a-z]/ { skip = /^(nvidia-|cuda-|triton==)/ } !skip' $(LOCK) > $(LOCK).old && mv $(LOCK).old $(LOCK)  # torch of the CPU has none of these
 	@sed -i.old '1i# What development and CI install, exactly. `make lock` writes it, `make lint` checks it against pyproject.toml.' $(LOCK)
 	@rm $(LOCK).old
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-deps --no-header --no-annotate --generate-hashes \
+		--no-emit-package torch --output-file requirements-dev.txt $(LOCK)
 
 bench: $(READY)  ## measure speed in 20 minutes at most, and make docs/measurements/speed.md; QUICK=1 prints ratios in 5
 	$(BIN)/python benchmarks/speed/run.py $(if $(filter 1,$(QUICK)),--quick)

@@ -1,7 +1,8 @@
-"""Check that constraints-dev.txt, which `make lock` writes, pins what pyproject.toml asks for; `make lint` runs it.
+"""Check that the locks, which `make lock` writes, pin what pyproject.toml asks for; `make lint` runs it.
 
-Every requirement of the extra dev has a pin within its bounds, nothing is pinned for pyproject.toml that it does not
-name, and the file holds no address and no path, so that it works with any package index.
+In constraints-dev.txt every requirement of the extra dev has a pin within its bounds, nothing is pinned for
+pyproject.toml that it does not name, and there is no address and no path, so that it works with any package index.
+requirements-dev.txt has the same pins with hashes, except torch, which has a build for each platform.
 """
 
 from __future__ import annotations
@@ -64,9 +65,22 @@ def problems(pyproject: str, lock: str) -> list[str]:
     return found
 
 
+def hash_problems(lock: str, hashed: str) -> list[str]:
+    """Return the differences of a lock with hashes from one without, one per line."""
+    pins = {line for line in lock.splitlines() if PIN.match(line) and not line.startswith("torch==")}
+    found, verified = [], set()
+    for entry in filter(None, hashed.replace(" \\\n", " ").splitlines()):
+        pin, *hashes = re.split(r" +--hash=sha256:", entry)
+        verified.add(pin)
+        if not hashes or not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in hashes):
+            found.append(f"{pin!r} has no hash, or one that is not SHA-256")
+    found += [f"{pin} is not verified" for pin in sorted(pins - verified)]
+    return found + [f"{pin} is verified, but not pinned" for pin in sorted(verified - pins)]
+
+
 if __name__ == "__main__":
-    lock = (ROOT / "constraints-dev.txt").read_text(encoding="utf-8")
-    wrong = problems((ROOT / "pyproject.toml").read_text(encoding="utf-8"), lock)
+    lock, hashed = ((ROOT / f"{name}-dev.txt").read_text(encoding="utf-8") for name in ("constraints", "requirements"))
+    wrong = problems((ROOT / "pyproject.toml").read_text(encoding="utf-8"), lock) + hash_problems(lock, hashed)
     for one in wrong:
-        print(f"constraints-dev.txt: {one}; run `make lock`", file=sys.stderr)
+        print(f"{one}; run `make lock`", file=sys.stderr)
     sys.exit(bool(wrong))

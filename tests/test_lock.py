@@ -12,11 +12,16 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def problems():
+def check_lock():
     spec = importlib.util.spec_from_file_location("check_lock", ROOT / ".ci" / "check_lock.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.problems
+    return module
+
+
+@pytest.fixture(scope="module")
+def problems(check_lock):
+    return check_lock.problems
 
 
 PYPROJECT = """
@@ -51,3 +56,25 @@ def test_the_lock_of_this_repository_fits(problems):
 )
 def test_a_lock_that_does_not_fit_is_noticed(problems, before, after, problem):
     assert any(problem in one for one in problems(PYPROJECT, LOCK.replace(before, after)))
+
+
+HASHED = f"h11==0.16.0 \\\n    --hash=sha256:{'0a' * 32} \\\n    --hash=sha256:{'1b' * 32}\nnumpy==2.4.6 \\\n    --hash=sha256:{'2c' * 32}\n"
+
+
+def test_the_lock_with_hashes_of_this_repository_fits(check_lock):
+    locks = ((ROOT / f"{name}-dev.txt").read_text() for name in ("constraints", "requirements"))
+    assert check_lock.hash_problems(*locks) == []
+    assert check_lock.hash_problems(f"{LOCK}torch==2.13.0\n    # via something\n", HASHED) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (f" \\\n    --hash=sha256:{'2c' * 32}", "", "has no hash"),
+        ("2c2c", "2c", "has no hash"),
+        ("numpy==2.4.6", "numpy==2.4.5", "numpy==2.4.6 is not verified"),
+        ("numpy==2.4.6", "scipy==1.17.1", "scipy==1.17.1 is verified, but not pinned"),
+    ],
+)
+def test_hashes_that_do_not_fit_are_noticed(check_lock, before, after, problem):
+    assert any(problem in one for one in check_lock.hash_problems(LOCK, HASHED.replace(before, after)))
