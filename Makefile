@@ -8,7 +8,7 @@ TESTABLE := $(VENV)/.testable
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 INSTALL := $(PIP) --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test test-all freeze axe milvus lint lock bench reproduce notebooks docs wheel release-check campaign clean
+.PHONY: help setup demo screenshots test test-all coverage freeze axe milvus lint lock bench reproduce notebooks docs wheel release-check campaign clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -56,6 +56,9 @@ test: $(TESTABLE)  ## run the fast tests, in about five minutes
 test-all: $(READY) test  ## run the fast tests, then those marked slow
 	-$(MAKE) milvus
 	$(PYTEST) -m "slow and not campaign"
+
+coverage: $(READY)  ## run the fast and the slow tests and say which lines none of them ran; details in htmlcov/
+	$(PYTEST) -m "not campaign" --cov --cov-report=term --cov-report=html
 
 campaign: $(READY)  ## run the campaigns: kills at every system call, fuzzing; over an hour
 	$(PYTEST) -m campaign
@@ -130,7 +133,19 @@ $(KATEX)/katex.min.js:
 		package/dist/katex.min.js package/dist/katex.min.css 'package/dist/fonts/*.woff2'
 	@touch $@
 
-docs: $(READY) $(KATEX)/katex.min.js  ## build the documentation into site/, the report's other figures included, and check it
+SHIM := docs/assets/iframe-worker
+SHIM_SHA512 := ae879a688f8b8352c935f8290a3a117bff96cc48f2f7e674f0ba04beef393023db063c26faa5f3f00839534e651dae95d42cac6721b313448e900b52500e6aed
+
+# With this, pages that are opened as files can be searched.
+$(SHIM)/shim.js:
+	@command -v npm >/dev/null || { echo "iframe-worker, for the search, comes from npm, which is not installed"; exit 1; }
+	mkdir -p .cache $(SHIM)
+	npm pack --silent --pack-destination .cache iframe-worker@1.0.4
+	@cd .cache && echo "$(SHIM_SHA512)  iframe-worker-1.0.4.tgz" | sha512sum --check --quiet
+	tar -xzf .cache/iframe-worker-1.0.4.tgz -C $(SHIM) --strip-components 1 package/LICENSE
+	tar -xzf .cache/iframe-worker-1.0.4.tgz -O package/shim/index.js > $@
+
+docs: $(READY) $(KATEX)/katex.min.js $(SHIM)/shim.js  ## build the documentation into site/, the report's other figures included, and check it
 	test ! -f reproduction/results/report.json.xz || \
 		$(BIN)/python -m reproduction --from reproduction/results/report.json.xz --report docs/measurements/reproduction
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -145,4 +160,4 @@ release-check: $(BIN)/python  ## rehearse a release: reproducible build, README 
 	$(BIN)/python .ci/release_check.py
 
 clean:  ## remove .venv and everything that was built
-	rm -rf $(VENV) $(KATEX) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KATEX) $(SHIM) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov .coverage
