@@ -26,6 +26,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
+from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,8 +75,8 @@ def _signatures(name: str, *, inherits: bool) -> list[str]:
 
 
 def _signature(value: Any) -> str:
-    """Return parameters with their defaults, without annotations; nothing for a value that cannot be called."""
-    if not callable(value):
+    """Return parameters with their defaults, without annotations; nothing for enums and values that cannot be called."""
+    if not callable(value) or (inspect.isclass(value) and issubclass(value, Enum)):
         return ""
     try:
         signature = inspect.signature(value)

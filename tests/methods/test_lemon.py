@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 import pytest
 
 from modalhash import load
@@ -207,7 +207,10 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(stream):
     model = LEMON(16, random_state=0).partial_fit(X, Y)
     before = {name: value.copy() for name, value in model.functions_.items()}
     with pytest.raises(TypeError, match="'text': the labels are a frame"):
-        model.partial_fit({"text": X2["text"]}, {"text": pd.DataFrame(Y2["text"].astype(int))})
+        model.partial_fit(
+            {"text": X2["text"]},
+            {"text": pa.table({str(c): column for c, column in enumerate(Y2["text"].T.astype(int))})},
+        )
     with pytest.raises(ValueError, match="of 70 pairs have different labels in 'image' and 'text'; LEMON takes"):
         model.partial_fit(X2, Y2 | {"text": ~Y2["text"] | Y2["text"][:, ::-1]}, pairs="aligned")
     with pytest.raises(ValueError, match=r"'sound'.*fitted on 'image', 'text'"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -46,7 +46,8 @@ def test_the_posterior_moves_to_that_of_texts_with_the_words_and_nothing_else_do
     after = expanded(before, store)
     moved = np.rint(np.array([100, 100 * WEIGHT, 0, 0]) / (1 + WEIGHT))
     np.testing.assert_array_equal(after.vector, [*moved, 7, -7])
-    assert replace(after, vector=before.vector, matches=()) == before
+    changed = [one.name for one in fields(before) if getattr(after, one.name) is not getattr(before, one.name)]
+    assert changed == ["vector", "matches"]
     assert [record.id for record in after.matches] == ["a"]
     np.testing.assert_array_equal(before.vector, vector(100, 0, 0, 0))
 
