@@ -313,6 +313,17 @@ def test_empty_file_left_by_a_killed_process(path):
     connection.close()
 
 
+def test_words_that_another_connection_has_added_since_a_search_are_no_damage(store, path):
+    """From version 3.44 on, SQLite checks the index of words, too."""
+    for n in range(30):
+        store.add([record(f"first {n}", text=f"ball {n}")])
+    assert len(store.search_text("7")) == 1
+    with SqliteStore(path) as other:
+        for n in range(100):
+            other.add([record(f"second {n}", text=f"ball {n}")])
+    assert store.damage() == []
+
+
 def test_damage_is_an_error(path):
     with SqliteStore(path, n_bits=16) as store:
         store.add([record(f"item {i}", code=b"\1\2", text="x" * 200) for i in range(2000)])

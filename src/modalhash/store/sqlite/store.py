@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -333,9 +333,14 @@ class SqliteStore(SharedStore):
         """Read the whole file and return the damage found: pages, references, checksums of items."""
         found = []
         try:
-            found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({MAX_DAMAGE})") if row[0] != "ok"]
-            if dangling := self._rows("PRAGMA foreign_key_check"):
-                found.append(f"{len(dangling)} rows refer to missing rows")
+            self._check_open()
+            # a new connection, because FTS5 takes pages that a connection remembers from a search for the current ones
+            connection, _ = connect_read_only(self.path, n_bits=None, timeout=self._timeout)
+            with closing(connection), translate_sqlite_errors(self.path):
+                rows = connection.execute(f"PRAGMA integrity_check({MAX_DAMAGE})").fetchall()
+                found += [str(row[0]) for row in rows if row[0] != "ok"]
+                if dangling := connection.execute("PRAGMA foreign_key_check").fetchall():
+                    found.append(f"{len(dangling)} rows refer to missing rows")
             found += self._changed_items()
         except StoreError as error:
             found.append(str(error))
