@@ -30,6 +30,7 @@ from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -75,8 +76,8 @@ def _signatures(name: str, *, inherits: bool) -> list[str]:
 
 
 def _signature(value: Any) -> str:
-    """Return parameters with their defaults, without annotations; nothing for enums and values that cannot be called."""
-    if not callable(value) or (inspect.isclass(value) and issubclass(value, Enum)):
+    """Return parameters with their defaults, without annotations; nothing for enums, types and values."""
+    if not callable(value) or isinstance(value, GenericAlias) or (inspect.isclass(value) and issubclass(value, Enum)):
         return ""
     try:
         signature = inspect.signature(value)
