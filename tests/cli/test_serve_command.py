@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from urllib.request import Request, urlopen
 
@@ -144,6 +145,22 @@ def test_limits_and_their_defaults_are_those_of_the_service(engine, monkeypatch)
     limits = seen[1].limits
     assert (limits.connections_per_address, limits.bodies_per_address, limits.wrong_tokens) == (9, 8, 7)
     assert seen[1].trusted_proxies == ("10.0.0.0/8",)
+
+
+@pytest.mark.parametrize("quiet", ["", "1"])
+def test_a_start_that_takes_long_says_why(engine, monkeypatch, quiet):
+    from modalhash.cli import serve
+
+    waited = threading.Event()
+    monkeypatch.setenv("MODALHASH_QUIET", quiet)
+    monkeypatch.setattr(serve, "PATIENCE", 0.0)
+    monkeypatch.setattr(serve, "_say_if_read", lambda text: (print(text), waited.set()))
+    monkeypatch.setattr(
+        serve, "serve_until_stopped", lambda *_, on_ready, **__: (quiet or waited.wait(20), on_ready("address"))
+    )
+    lines = run("serve", engine, "--port", 0).stdout.splitlines()
+    assert lines[-2:] == ["address", "stopped"]
+    assert ("Still starting" in lines[0]) == (not quiet)
 
 
 @pytest.mark.parametrize(("options", "expected"), [((), False), (("--index", "clusters"), True)])

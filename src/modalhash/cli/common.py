@@ -392,6 +392,11 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
+def is_quiet() -> bool:
+    """Return whether --quiet or its variable is set."""
+    return os.environ.get(QUIET, "") not in ("", "0")
+
+
 @contextmanager
 def progress_bars(
     on: Console | None = None, note: Callable[[Progress], str] | None = None
@@ -402,7 +407,7 @@ def progress_bars(
     nothing.
     """
     on = console(stderr=True) if on is None else on
-    if os.environ.get(QUIET, "") not in ("", "0"):
+    if is_quiet():
         yield None
         return
     if on.stderr and not on.is_terminal:

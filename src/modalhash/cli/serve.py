@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from select import select
 from socket import socket
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.common import (
-    EngineFolder,
-    open_engine,
-    say,
-)
+from modalhash.cli.common import EngineFolder, is_quiet, open_engine, say
 from modalhash.cli.options import OpeningOptions, with_option_groups
 from modalhash.serve.limits import Limits, Settings
 
@@ -29,6 +26,8 @@ if TYPE_CHECKING:
     from modalhash.engine import Engine
 
 
+PATIENCE = 3.0
+"""Seconds of starting after which the command says why it takes long."""
 tokens = typer.Typer(no_args_is_help=True, help="Create, rotate, list and remove the tokens of a service.")
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Token file, for `modalhash serve --tokens FILE`.")]
 Name = Annotated[str, typer.Argument(help="Name of the holder, as written to the audit log.")]
@@ -185,18 +184,32 @@ def serve(
         from modalhash.serve import page_url, run_workers
 
         opener = partial(opener, n_threads=max(1, (os.cpu_count() or 1) // workers))
-        with listen(settings) as sock:
-            run_workers(workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
+        with listen(settings) as sock, _waiting() as ready:
+            run_workers(workers, opener, settings, sock, on_ready=lambda: ready(page_url(sock)))
     else:
-        with listen(settings) as sock, opener() as opened:
-            serve_until_stopped(opened, settings, sock, on_ready=_print_address)
+        with listen(settings) as sock, _waiting() as ready, opener() as opened:
+            serve_until_stopped(opened, settings, sock, on_ready=ready)
     _say_if_read("stopped")
 
 
-def _print_address(address: str) -> None:
-    """Print the address of the page; ignore a closed output."""
-    with suppress(OSError):
-        typer.echo(address)
+@contextmanager
+def _waiting() -> Iterator[Callable[[str], None]]:
+    """Provide a function that prints the address of the page; until then, say why it takes long."""
+    text = "Still starting. The first start compiles search code, which takes half a minute; later ones need not."
+    timer = Timer(PATIENCE, _say_if_read, [text])
+    timer.daemon = True
+    if not is_quiet():
+        timer.start()
+
+    def ready(address: str) -> None:
+        timer.cancel()
+        with suppress(OSError):  # the output may be closed
+            typer.echo(address)
+
+    try:
+        yield ready
+    finally:
+        timer.cancel()
 
 
 def _say_if_read(text: str) -> None:
