@@ -329,24 +329,25 @@ def settings_again(parts: EngineFiles, overrides: RetrainOverrides, *, database:
     """Return the settings of the last training with the overrides applied."""
     config = parts.config
     before = config["labels"]
+    given = {name: value for name, value in vars(overrides).items() if value is not None}
     labels = overrides.labels or config.get(ASKED, before)
     method = overrides.method or (config["method"] if labels == before else None)
     parameters = parameters_of(parts.model, config["trained_on"])
     if method != config["method"]:
         parameters = {name: value for name, value in parameters.items() if name == "random_state"}
-    return TrainSettings(
-        n_bits=overrides.n_bits or ("auto" if method is None else config["n_bits"]),
-        method=method,
-        parameters={**parameters, **(overrides.parameters or {})},
-        encoders={**parts.encoders, **(overrides.encoders or {})},
-        download=overrides.download,
-        labels=labels,
-        codes=overrides.codes or config["codes"],
-        searched_fields=tuple(dict.fromkeys([*config["searched_fields"], PICTURE_TEXT])),
-        store=database,
-        exif=False,  # stored fields are kept
-        workers=overrides.workers,
-    )
+    settings: dict[str, Any] = {
+        "n_bits": "auto" if method is None else config["n_bits"],
+        "codes": config["codes"],
+        "searched_fields": tuple(dict.fromkeys([*config["searched_fields"], PICTURE_TEXT])),
+        "store": database,
+        "exif": False,  # stored fields are kept
+        **{name: value for name, value in given.items() if name in TrainSettings.options},
+        "method": method,
+        "labels": labels,
+        "parameters": {**parameters, **(overrides.parameters or {})},
+        "encoders": {**parts.encoders, **(overrides.encoders or {})},
+    }
+    return TrainSettings(**settings)
 
 
 def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
