@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from modalhash.store.records import Record
-from modalhash.store.sqlite.words import COMMON_RATIO, MAX_RANKED, MIN_RANKED, MIN_SHARE_OF_BEST, query_words
+from modalhash.store.sqlite.words import (
+    COMMON_RATIO,
+    MAX_RANKED,
+    MAX_REMEMBERED,
+    MIN_RANKED,
+    MIN_SHARE_OF_BEST,
+    query_words,
+)
 
 CREATE_WORDS = (
     "CREATE TEXT SEARCH DICTIONARY {schema}.stem (TEMPLATE = pg_catalog.snowball, LANGUAGE = english)",
@@ -75,19 +82,50 @@ def fold(text: str) -> str:
     return "".join(character for character in decomposed if not unicodedata.combining(character)).casefold()
 
 
+class WordStatistics:
+    """Cached lexemes of words and numbers of items with them, until the store changes; threads may share them."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, dict[str, tuple[list[str], int]]] = None, {}
+
+    def read(
+        self, connection: Any, state: tuple[Any, ...], most: int, words: Sequence[str]
+    ) -> dict[str, tuple[list[str], int]]:
+        """Return the lexemes of each word and the number of items with it, ``most + 1`` if there are more.
+
+        Words are as in queries of PostgreSQL. ``state`` changes with every write.
+        """
+        of, known = self._known
+        if of != state or len(known) > MAX_REMEMBERED:
+            known = {}  # the other may be in use
+            self._known = state, known
+        queries = {f"'{word[:-1]}':*" if word.endswith("*") else f"'{word}'": word.rstrip("*") for word in words}
+        if missing := {query: word for query, word in queries.items() if query not in known}:
+            rows = connection.execute(_COUNTS, (most + 1, list(missing.values()), list(missing))).fetchall()
+            known |= {query: (lexemes, n) for query, lexemes, n in rows}
+        return {query: known[query] for query in queries}
+
+
 def find_items(
-    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, match_all: bool = False
+    connection: Any,
+    facts: WordStatistics,
+    query: str,
+    test: str,
+    values: Sequence[Any],
+    limit: int,
+    *,
+    match_all: bool = False,
 ) -> list[int]:
     """Return the row ids of the items that have all words of the query, or else the best ones, and pass the test.
 
     The rules are those of :func:`modalhash.store.sqlite.words.find_items`.
     """
-    last, n_items, n_words = connection.execute("SELECT items, items_there, words FROM counter").fetchone()
+    state = connection.execute("SELECT items, items_there, words, xmin::text FROM counter").fetchone()
+    last, n_items, n_words, _ = state  # xmin is the transaction of the last change
     most = min(MAX_RANKED, max(MIN_RANKED, last // 2))
     words = [word for word in query_words(fold(query)) if len(word) <= MAX_WORD_LENGTH]
-    queries = [f"'{word[:-1]}':*" if word.endswith("*") else f"'{word}'" for word in words]
-    rows = connection.execute(_COUNTS, (most + 1, [word.rstrip("*") for word in words], queries)).fetchall()
-    counts = {query: n for query, _, n in rows}
+    known = facts.read(connection, state, most, words)
+    counts = {query: n for query, (_, n) in known.items()}
     ranked = {query: n for query, n in counts.items() if 0 < n <= most}
     if match_all and not (ranked and all(counts.values())):
         return []
@@ -97,7 +135,7 @@ def find_items(
             return []
         found = connection.execute(_FIRST.format(test=test), (" & ".join(common), *values, limit)).fetchall()
         return [number for (number,) in found]
-    lexemes = {query: own for query, own, _ in rows if query in ranked}
+    lexemes = {query: known[query][0] for query in ranked}
     weights = {query: max(1e-6, np.log((n_items - n + 0.5) / (n + 0.5))) for query, n in ranked.items()}
     starts = [lexeme for own in lexemes.values() for lexeme in own]
 
