@@ -149,17 +149,6 @@ Quiet = Annotated[
         callback=lambda value: _set_variable(QUIET, "1" if value else None),
     ),
 ]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Allow the engine to import methods or encoders that are not modalhash's, which runs their code.",
-    ),
-]
-
-ReadOnly = Annotated[
-    bool, typer.Option("--read-only", help="Do not write to the engine's folder, e.g. on a read-only disk.")
-]
 
 
 def _set_variable(name: str, text: str | None) -> None:

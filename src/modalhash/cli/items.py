@@ -16,9 +16,7 @@ from modalhash.cli.common import (
     EngineFolder,
     Quiet,
     ReadMemory,
-    ReadOnly,
     Strict,
-    Trust,
     audited,
     console,
     open_engine,
@@ -31,7 +29,7 @@ from modalhash.cli.common import (
     show_problems,
 )
 from modalhash.cli.options import OpeningOptions, ReadingOptions, ReportOptions, TableOptions, with_option_groups
-from modalhash.engine.settings import AddOptions, EncodeOptions, FieldNames, Workers
+from modalhash.engine.settings import AddOptions, EncodeOptions, FieldNames, ReadOnly, Trust, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup, Relabelled
@@ -92,6 +90,7 @@ def add(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
+@with_option_groups
 def remove(
     engine: EngineFolder,
     ids: Annotated[
@@ -208,6 +207,7 @@ def describe_relabelled(done: Relabelled) -> list[str]:
     return lines
 
 
+@with_option_groups
 def export(
     engine: EngineFolder,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; stdout by default.")] = None,

@@ -16,8 +16,6 @@ from modalhash.cli.common import (
     MAX_PROBLEMS,
     AsJson,
     EngineFolder,
-    ReadOnly,
-    Trust,
     audited,
     console,
     describe_codes,
@@ -34,12 +32,13 @@ from modalhash.cli.common import (
     say,
 )
 from modalhash.cli.options import ReportOptions, with_option_groups
-from modalhash.engine.settings import ReadText, StorePlace, StoreVariable, Workers
+from modalhash.engine.settings import ReadOnly, ReadText, StorePlace, StoreVariable, Trust, Workers
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine, FolderSync, Synced, SyncPlan
 
 
+@with_option_groups
 def info(
     engine: EngineFolder,
     report: Annotated[
@@ -141,6 +140,7 @@ def _show(facts: dict[str, Any]) -> None:
     )
 
 
+@with_option_groups
 def verify(
     engine: EngineFolder,
     repair: Annotated[bool, typer.Option("--repair", help="Remove leftover files of killed processes.")] = False,

@@ -20,9 +20,7 @@ from modalhash.cli.common import (
     Map,
     Quiet,
     ReadMemory,
-    ReadOnly,
     ReadSeconds,
-    Trust,
     bits_or_auto,
     command_with,
     file_mapping,
@@ -31,7 +29,8 @@ from modalhash.cli.common import (
     key_values,
     open_dataset,
 )
-from modalhash.core.option import Option
+from modalhash.core.option import Option, Options
+from modalhash.engine.settings import OpenOptions
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset, TableFormat
@@ -203,11 +202,11 @@ class ReadingOptions(ReadLimitOptions, TableOptions):
 
 
 @dataclass(frozen=True)
-class OpeningOptions:
+class OpeningOptions(Options, like=OpenOptions):
     """How an engine is opened."""
 
-    trust: Trust = False
-    read_only: ReadOnly = False
+    trust: bool = False
+    read_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modalhash.cli.common import EngineFolder, is_quiet, open_engine, say
-from modalhash.cli.options import OpeningOptions, with_option_groups
+from modalhash.cli.options import with_option_groups
+from modalhash.engine.settings import OpenOptions
 from modalhash.serve.limits import Limits, Settings
 
 if TYPE_CHECKING:
@@ -39,14 +40,6 @@ class RoleName(StrEnum):
     read = "read"
     write = "write"
     admin = "admin"
-
-
-class IndexName(StrEnum):
-    """Where codes are searched."""
-
-    exact = "exact"
-    clusters = "clusters"
-    milvus = "milvus"
 
 
 @tokens.command()
@@ -128,15 +121,7 @@ def serve(
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Number of processes, to use several cores for searches.")
     ] = 1,
-    index: Annotated[
-        IndexName,
-        typer.Option(
-            help="exact: compare all codes, in memory; clusters: faster for millions of items whose codes form "
-            "clusters, but takes 0.5 s per million items to start, and 12 bytes per item and worker, twice that while "
-            "rebuilding after many changes; milvus: search on the Milvus server of the variable MODALHASH_MILVUS_URI.",
-        ),
-    ] = IndexName.exact,
-    opening: OpeningOptions,
+    opening: OpenOptions,
 ) -> None:
     """Serve an engine over HTTP, with a search page.
 
@@ -177,7 +162,7 @@ def serve(
     if settings.writable and opening.read_only:
         raise ValueError("--writable and --read-only exclude each other; use one of them")
     check_exposure(settings, without_token=without_token)
-    opener = partial(open_engine, engine, **vars(opening), backend=index.value)
+    opener = partial(open_engine, engine, **vars(opening))
     if workers > 1:
         if not hasattr(signal, "SIGHUP"):
             raise ValueError("--workers is not available on Windows")

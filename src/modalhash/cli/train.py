@@ -15,7 +15,6 @@ from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     EngineFolder,
     Strict,
-    Trust,
     audited,
     describe_codes,
     describe_labels,
@@ -41,7 +40,7 @@ from modalhash.cli.options import (
     with_option_groups,
     with_parameter_files,
 )
-from modalhash.engine.settings import RetrainOverrides, TrainSettings
+from modalhash.engine.settings import RetrainOverrides, TrainSettings, Trust
 
 if TYPE_CHECKING:
     from modalhash.engine import Problem, SourceCheck, TrainingPlan

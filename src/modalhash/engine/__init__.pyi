@@ -29,6 +29,8 @@ from .settings import (
     AddOptionValues as AddOptionValues,
     EncodeOptions as EncodeOptions,
     EncodeOptionValues as EncodeOptionValues,
+    OpenOptions as OpenOptions,
+    OpenOptionValues as OpenOptionValues,
     OptionValues as OptionValues,
     ReadOptionValues as ReadOptionValues,
     ReadSettings as ReadSettings,

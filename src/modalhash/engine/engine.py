@@ -108,7 +108,7 @@ class Engine(SearchEngine):
         """The audit log, which the command line and the service write."""
         from modalhash.engine.storage.published import audit_log
 
-        return audit_log(self.path, database=self._options["database"])
+        return audit_log(self.path, database=self._options.database)
 
     @property
     def saves_media(self) -> bool:
@@ -354,8 +354,8 @@ class Engine(SearchEngine):
         self._check_writable()
         overrides = RetrainOverrides(**changes)
         problems = ProblemCollector(on_problem, strict=False)
-        parts = read_parts(self.path, trust=bool(self._options["trust"]))  # its own encoders, because they are fitted
-        settings = settings_again(parts, overrides, database=self._options["database"])
+        parts = read_parts(self.path, trust=self._options.trust)  # its own encoders, because they are fitted
+        settings = settings_again(parts, overrides, database=self._options.database)
         training = None
         if overrides.online:
             check_online(parts, overrides)

@@ -18,7 +18,7 @@ from modalhash.core.archives import ArchiveMember, find_member
 from modalhash.core.codes import n_bytes
 from modalhash.core.label_names import LabelNames
 from modalhash.core.typing import Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import check_int, check_number
 from modalhash.engine.items.item import ItemFiles, Problem
 from modalhash.engine.search.hits import ConfidenceScorer, Hit, HitFinder
 from modalhash.engine.search.near_duplicates import (
@@ -43,7 +43,7 @@ from modalhash.engine.search.query import (
     unknown_warning,
 )
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS
-from modalhash.engine.settings import OptionValues, SearchOptions
+from modalhash.engine.settings import OpenOptions, OpenOptionValues, OptionValues, SearchOptions
 from modalhash.engine.storage.backup import remove_leftovers
 from modalhash.engine.storage.folder import SQLITE, EngineError, model_digest, read_parts, why_no_confidence
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
@@ -66,28 +66,14 @@ ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBAD
 class SearchEngine:
     """The part of :class:`Engine` that opens and searches one, without changing its items."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        backend: str = "exact",
-        n_threads: int | None = None,
-        trust: bool = False,
-        read_only: bool = False,
-        database: str | None = None,
-        compiled: bool | None = True,
-    ) -> None:
-        self.path, self.read_only = Path(path), read_only
-        self._options: dict[str, Any] = {
-            "backend": check_choice(backend, "backend", ("exact", "clusters", "milvus")),
-            "n_threads": n_threads,
-            "trust": trust,
-            "read_only": read_only,
-            "database": database,
-            "compiled": compiled,
-        }
+    def __init__(self, path: str | Path, **options: Unpack[OpenOptionValues]) -> None:
+        self._options = wanted = OpenOptions(**options)
+        self.path, self.read_only = Path(path), wanted.read_only
         self._generation, parts, self._place, self.store = open_folder(
-            self.path, partial(read_parts, self.path, trust=trust), read_only=read_only, database=database
+            self.path,
+            partial(read_parts, self.path, trust=wanted.trust),
+            read_only=wanted.read_only,
+            database=wanted.database,
         )
         self.config = parts.config
         self._parts, self._hasher = parts, parts.hasher
@@ -99,12 +85,13 @@ class SearchEngine:
         self.refinement = parts.refinement
         self._groups: dict[str, int] = {}
         """Group of the index of each modality."""
-        self._compiled = self.store.revision().items > NUMPY_ITEMS if compiled is None else compiled
+        compiled = self.store.revision().items > NUMPY_ITEMS if wanted.compiled is None else wanted.compiled
+        self._scans: dict[str, Any] = {"n_threads": wanted.n_threads, "compiled": compiled}
         self._follower: MilvusFollower | None = None
         self._in_milvus: tuple[Reached, ...] | None = None
         self.index: HammingIndex | MilvusIndex
         self.index, self._ranker = self._make_index()
-        self._snapshots = SnapshotKeeper(self.path, self.store, read_only=read_only)
+        self._snapshots = SnapshotKeeper(self.path, self.store, read_only=self.read_only)
         self.words: PhotoWords | None = None
         if parts.refinement.word_codes is not None:
             self.words = PhotoWords(parts.words, self.config["class_names"], parts.refinement)
@@ -113,62 +100,35 @@ class SearchEngine:
         if parts.confidence is not None:
             self._scorer = ConfidenceScorer(parts.confidence, parts.refinement, self.n_bits)
         self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
-        prints = PrintKeeper(None if read_only else self.path)
+        prints = PrintKeeper(None if self.read_only else self.path)
         self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files, prints)
         try:
             if self.store.n_bits != self.n_bits:
                 name = self._place.name(self.path)
                 raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
-            if not read_only:
+            if not self.read_only:
                 remove_leftovers(self.path, self.store, self._place)
-            if backend == "milvus":
+            if wanted.backend == "milvus":
                 self._follower = self._follow_in_milvus()
             else:
                 self._revision = self._snapshots.load(self.index, self._ranker)
             self._refresh_if_available()
-            if isinstance(self.index, HammingIndex) and backend == "clusters":
+            if isinstance(self.index, HammingIndex) and wanted.backend == "clusters":
                 self.index.build_clusters()
         except BaseException:
             self.store.close()
             raise
 
     @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        *,
-        backend: str = "exact",
-        n_threads: int | None = None,
-        trust: bool = False,
-        read_only: bool = False,
-        database: str | None = None,
-        compiled: bool | None = True,
-    ) -> Self:
+    def open(cls, path: str | Path, **options: Unpack[OpenOptionValues]) -> Self:
         """Open an engine that :meth:`train` made.
 
         Parameters
         ----------
         path : its folder
-        backend : ``"exact"``, or ``"clusters"``, which is also exact and faster for millions of items, but opens in
-            half a second per million items and takes 12 bytes per item, twice that while clusters are rebuilt; or
-            ``"milvus"``, which searches on a Milvus server and needs items in PostgreSQL
-        n_threads : the number of threads of one large search
-        trust : import encoders of other packages that the engine names, which runs their code
-        read_only : never write into the folder; changes raise. Otherwise, files that killed processes left are removed
-        database : the URL of the PostgreSQL database of the items, if they are in one; by default read from the
-            environment variable that the engine names
-        compiled : whether searches use compiled code. Loading it takes half a second, so a process that searches once
-            is quicker with None, which uses it only above a million items; the hits are the same
+        options : by name, e.g. ``read_only=True``: see :class:`OpenOptions`
         """
-        return cls(
-            path,
-            backend=backend,
-            n_threads=n_threads,
-            trust=trust,
-            read_only=read_only,
-            database=database,
-            compiled=compiled,
-        )
+        return cls(path, **options)
 
     @property
     def why_no_confidence(self) -> str | None:
@@ -249,12 +209,12 @@ class SearchEngine:
         if self.store.successor() is None:
             return False
         if not self.replaced:  # no other process of this machine has fetched it
-            follow(self.path, database=self._options["database"])
+            follow(self.path, database=self._options.database)
         return True
 
     def reopen(self) -> Self:
         """Open the engine that is in the folder now, with the same options. This one stays open."""
-        return type(self).open(self.path, **self._options)
+        return type(self)(self.path, **vars(self._options))
 
     @property
     def is_at_rest(self) -> bool:
@@ -557,12 +517,11 @@ class SearchEngine:
             return HitFinder(self.index, self.store, self._groups, self._ranker, self._scorer)
 
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
-        how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
         folder = None if self.read_only else self.path
-        vectors = VectorTable(vector_width(self.refinement), folder=folder, compiled=self._compiled)
-        sketches = HammingIndex(EMBEDDING_DIMENSIONS, **how)
+        vectors = VectorTable(vector_width(self.refinement), folder=folder, compiled=self._scans["compiled"])
+        sketches = HammingIndex(EMBEDDING_DIMENSIONS, **self._scans)
         ranker = Ranker(self.refinement, self.config["class_names"], vectors=vectors, sketches=sketches)
-        return HammingIndex(self.n_bits, **how), ranker
+        return HammingIndex(self.n_bits, **self._scans), ranker
 
     def _follow_in_milvus(self) -> MilvusFollower:
         from modalhash.engine.storage.milvus_follower import follow_in_milvus
@@ -574,8 +533,7 @@ class SearchEngine:
         """Search what Milvus has by now, and the rest in memory; callers hold the lock."""
         if self._follower is None:
             return
-        how: dict[str, Any] = {"n_threads": self._options["n_threads"], "compiled": self._compiled}
-        taken = self._follower.take(self._in_milvus, self.refinement, self.config["class_names"], **how)
+        taken = self._follower.take(self._in_milvus, self.refinement, self.config["class_names"], **self._scans)
         if taken is not None:
             self.index, self._ranker, self._revision, self._in_milvus = taken
 

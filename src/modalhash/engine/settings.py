@@ -56,6 +56,65 @@ StoreVariable = Annotated[
     ),
 ]
 Workers = Annotated[int | None, Option("Threads that read pictures.", by_default="one per core", at_least=1)]
+Trust = Annotated[
+    bool, Option("Allow the engine to import methods or encoders that are not modalhash's, which runs their code.")
+]
+ReadOnly = Annotated[
+    bool,
+    Option(
+        "Do not write to the engine's folder, e.g. on a read-only disk.",
+        python="Changes raise. Otherwise, files that killed processes left are removed.",
+    ),
+]
+
+
+class OpenOptionValues(TypedDict, total=False):
+    """The options of opening as keyword arguments; see :class:`OpenOptions`."""
+
+    backend: str
+    n_threads: int | None
+    trust: bool
+    read_only: bool
+    database: str | None
+    compiled: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions(Options):
+    """How an engine is opened, and where its codes are searched."""
+
+    backend: Annotated[
+        str,
+        Option(
+            "Where codes are searched. ``exact``: in memory, all codes are compared. ``clusters``: exact too, faster "
+            "for millions of items whose codes form clusters, but takes 0.5 s per million items to open, and 12 bytes "
+            "per item and process, twice that while clusters are rebuilt. ``milvus``: on the Milvus server of "
+            "the variable MODALHASH_MILVUS_URI, for items in PostgreSQL.",
+            choices=("exact", "clusters", "milvus"),
+            flag="index",
+        ),
+    ] = "exact"
+    n_threads: Annotated[
+        int | None, Option("Threads of one large search.", by_default="one per core", at_least=1, flag="")
+    ] = None
+    trust: Trust = False
+    read_only: ReadOnly = False
+    database: Annotated[
+        str | None,
+        Option(
+            "URL of the PostgreSQL database of the items, if they are in one.",
+            by_default="read from the environment variable that the engine names",
+            flag="",
+        ),
+    ] = None
+    compiled: Annotated[
+        bool | None,
+        Option(
+            "Whether searches use compiled code. Loading it takes half a second, so a process that searches once is "
+            "quicker with None, which uses it only above a million items; the hits are the same.",
+            flag="",
+        ),
+    ] = True
 
 
 class ReadOptionValues(TypedDict, total=False):
