@@ -141,7 +141,6 @@ MOST_PARAMETERS = 8
 WIDE_KERNELS = {  # compiled loops, which take arrays one by one
     "encoders.image_kernels": {"step"},
     "index.kernels.scans": {"insert"},
-    "index.kernels.shells": {"nearest_in_shells"},
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path

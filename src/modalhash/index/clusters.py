@@ -60,6 +60,17 @@ def worth_trying(n: int, n_bits: int) -> bool:
     return n >= MIN_ROWS and np.dtype(word_type(n_bits)).itemsize == 8
 
 
+class Shells(NamedTuple):
+    """Codes and rows by cluster and shell, as the compiled loops read them."""
+
+    centres: Array
+    radii: Array
+    """Largest distances from the centres; -1 of an empty cluster."""
+    starts: Array
+    codes: Array
+    rows: Array
+
+
 class ShellTables:
     """The rows of a table by cluster and shell.
 
@@ -84,18 +95,16 @@ class ShellTables:
         pool_map(lambda part: assign(codes[part], centres, clusters[part], distances[part]), parts, n_threads=n_threads)
         row_type = np.uint32 if source.n < 2**32 else np.uint64
         n_clusters, n_shells = centres.shape[1], n_bits + 1
-        self._starts = np.zeros(n_clusters * n_shells + 2, dtype=row_type)
-        self._codes = np.empty((codes.shape[1], source.n), dtype=codes.dtype)
-        self._rows = np.empty(source.n, dtype=row_type)
-        fill_shells(codes, clusters, distances, n_shells, self._starts, self._codes, self._rows)
-        self._centres = centres
-        sizes = np.diff(self._starts[:-1].astype(np.int64)).reshape(n_clusters, n_shells)
-        self._radii = np.where(sizes.any(axis=1), n_bits - (sizes[:, ::-1] > 0).argmax(axis=1), -1)
+        starts = np.zeros(n_clusters * n_shells + 2, dtype=row_type)
+        ordered, rows = np.empty((codes.shape[1], source.n), dtype=codes.dtype), np.empty(source.n, dtype=row_type)
+        fill_shells(codes, clusters, distances, n_shells, starts, ordered, rows)
+        sizes = np.diff(starts[:-1].astype(np.int64)).reshape(n_clusters, n_shells)
+        radii = np.where(sizes.any(axis=1), n_bits - (sizes[:, ::-1] > 0).argmax(axis=1), -1)
+        self._shells = Shells(centres, radii, starts, ordered, rows)
 
     @property
     def nbytes(self) -> int:
-        arrays = (self._starts, self._codes, self._rows, self._centres, self._radii)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self._shells)
 
     @property
     def pays(self) -> bool:
@@ -121,19 +130,8 @@ class ShellTables:
         """
         from modalhash.index.kernels.shells import nearest_in_shells
 
-        hits, offsets, left_out = nearest_in_shells(
-            queries,
-            self._centres,
-            self._radii,
-            self._starts,
-            self._codes,
-            self._rows,
-            gone,
-            k,
-            max_hits,
-            self._n_bits,
-            self.source.n // SCANNED_SHARE if budget is None else budget,
-        )
+        budget = self.source.n // SCANNED_SHARE if budget is None else budget
+        hits, offsets, left_out = nearest_in_shells(queries, self._shells, gone, k, max_hits, self._n_bits, budget)
         return *decode_hits(hits), offsets, left_out
 
 

@@ -96,23 +96,14 @@ def sort_clusters(distances: Array, counts: Array, order: Array) -> None:
 
 @compiled()
 def nearest_in_shells(
-    queries: Array,
-    centres: Array,
-    radii: Array,
-    starts: Array,
-    codes: Array,
-    rows: Array,
-    gone: Array,
-    k: int,
-    max_hits: int,
-    n_bits: int,
-    budget: int,
+    queries: Array, shells: tuple[Array, ...], gone: Array, k: int, max_hits: int, n_bits: int, budget: int
 ) -> tuple[Array, Array, Array]:
     """Return each query's k nearest rows and all ties with the k-th, up to ``max_hits``, as encoded hits.
 
-    Also returns offsets and the queries skipped because more than ``budget`` codes would be compared. ``radii`` are the
-    largest distances from the centres. Rows in ``gone``, ascending, are ignored.
+    Also returns offsets and the queries skipped because more than ``budget`` codes would be compared. Rows in ``gone``,
+    ascending, are ignored.
     """
+    centres, radii, starts, codes, rows = shells
     n_queries, n_clusters, n_shells = queries.shape[0], centres.shape[1], n_bits + 1
     to_centres, order = np.empty(n_clusters, np.uint64), np.empty(n_clusters, np.int64)
     counts, seen = np.empty(n_shells + 1, np.int64), np.empty(n_shells, np.int64)
