@@ -138,10 +138,12 @@ class CrossModalHasher(fitted.FittedHasher, BaseEstimator, ABC):
     Several methods have these parameters:
 
     - ``n_bits``: length of the codes, below the number of items of every modality, or of pairs where these are needed
-    - ``kernel``: a name in :data:`modalhash.core.features.KERNELS`, e.g. "rbf", or "auto", chosen by how well it ranks
-      held-out items; or a dict by modality
+    - ``kernel``: a name in :data:`modalhash.core.features.KERNELS`, e.g. "rbf"; "auto", chosen for each modality by how
+      well it ranks held-out items; None for the features themselves; or a dict by modality
     - ``n_anchors``: anchors of the kernel, capped at the number of items or pairs; or a dict by modality
-    - ``memory_limit``: bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
+    - ``tol``: stop when the objective falls by less than this fraction; 0 never stops early
+    - ``memory_limit``: bytes, or a text such as "2GB", for kernel features held during the fit, on each worker of a
+      Dask cluster; the rest is recomputed in every pass. None for no limit
     - ``random_state``: int, Generator or None; the same int gives the same codes
 
     Attributes

@@ -126,9 +126,7 @@ class AMSH(CrossModalHasher):
     inter : β, similarity by labels between modalities, or "auto" as for ``intra``; 0 is AMSH-t, which leaves modalities
         unaligned
     margins : True; False is AMSH-m; "labels" or "bits" keeps only those of step 1 or step 2
-    kernel : "rbf", "rbf-unsquared" (as printed in the paper), None (AMSH-k), another name in
-        :data:`modalhash.core.features.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict
-        by modality
+    kernel : as for the base class; "rbf-unsquared" is as printed in the paper, and None is AMSH-k
     ridge : ρ of step 2; 0.01 in the authors' code, absent in the paper; or a dict by modality
     init : "random" start of V (paper), or "pca" of the kernel features (authors' code)
     solver : "samples" (paper: one row of V per item), "patterns" (items with the same labels share rows) or "auto",
@@ -137,13 +135,11 @@ class AMSH(CrossModalHasher):
     accelerated : longer steps in step 2; False is the paper's plain alternation
     code_iter : iterations of step 1
     function_iter : iterations of step 2; None for 15 plain ones (paper) or 4 accelerated ones, which go as low
-    tol : stop a step when its objective falls by less than this fraction; 0 never stops early
+    tol : of both steps, as for the base class
     cross_pairs : "unordered" or "ordered"
     precision : "float32" or "float64", of the large products in step 2; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit, on each worker of a Dask
-        cluster; the rest is recomputed in every iteration. None for no limit
     unlabelled : "error" or "allow", for items without any label
-    n_bits, n_anchors, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
+    n_bits, n_anchors, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------

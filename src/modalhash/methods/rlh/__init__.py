@@ -122,20 +122,14 @@ class RLH(CrossModalHasher):
     functions : "average" of both; "margin", step 2 alone, as in AMSH; or "posterior", :math:`WA_m` alone
     own_steps : gradient steps of step 3; with 0, :math:`A_m = A` and :math:`b_m = b`
     margins : margins of step 2; False is plain ridge regression
-    kernel : "auto", chosen for each modality by how well it ranks held-out items; a name in
-        :data:`modalhash.core.features.KERNELS`, e.g. "rbf"; None for the features themselves; or a dict by
-        modality
-    n_anchors : anchors of the kernel, at most the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
     function_iter : accelerated iterations of step 2
-    tol : stop step 2 when its objective falls by less than this fraction; 0 never stops early
+    tol : of step 2, as for the base class
     precision : "float32" or "float64", of kernel features, posteriors and step 2; steps 1 and 3 are float32 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit, on each
-        worker of a Dask cluster; the rest is recomputed in every pass. None for no limit
     unlabelled : how to treat items without any label: "error"; "allow", codes from their features without training on
         them; or "posterior", train step 2 on the reliable bits of their posteriors' codes, whose projections are at
         least half the mean magnitude
-    n_bits, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
+    n_bits, kernel, n_anchors, memory_limit, random_state : as for :class:`~modalhash.methods.base.CrossModalHasher`
 
     Attributes
     ----------
