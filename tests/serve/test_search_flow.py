@@ -9,13 +9,17 @@ import pytest
 from serve_tools import ask
 
 OTHERS = {
-    "Client",  # of every request: its address and role
-    "Revision",  # of the store and the index
-    "PackedRows",  # codes of the index, as one search sees them
-    "FoundRows",  # vectors, in the same way
+    "Client",  # of every request: its address and role, which the query does not pass through
+    "Revision",  # of the store and the index, two numbers
+    "PackedRows",  # the codes of the index, all of them, from the index to its loops
+    "FoundRows",  # the vectors of some items, from the table of vectors to the ranker that asked for them
     "HitFinder",  # the search itself, with its index and store
 }
-"""Types of values that every search creates and that say nothing of its query or hits."""
+"""Types of values that every search creates and that say nothing of its query or hits.
+
+Plain tuples are not types and not counted: a job of the batcher has the arguments of ``Searcher.search``, and an answer
+the query, its hits and the number of items that were searched.
+"""
 
 
 class Calls:
