@@ -281,6 +281,8 @@ def test_importing_loads_nothing_heavy():
         "starlette",
         "uvicorn",
     }
+    engine = "from modalhash.engine import Engine, describe_label_overlap"  # what info and search import in addition
+    assert not loaded_by(engine) & {"numba", "sklearn", "scipy.sparse", "scipy.linalg", "matplotlib"}
     assert not loaded_by("from modalhash import AMSH") & {"numba", "h5py", "matplotlib", "typer"}
 
 

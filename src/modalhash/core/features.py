@@ -22,7 +22,7 @@ from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
+import scipy
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -39,7 +39,7 @@ from modalhash.core.linalg import RidgeFactor
 from modalhash.core.maps import FittedKernel, FittedLinear, FittedMap, signed_roots
 from modalhash.core.parallel import parallel_map
 from modalhash.core.randomness import draw, draw_by_key, root_seed, row_keys
-from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.typing import Array, Matrix, PerModality, is_sparse
 from modalhash.core.validation import check_choice, check_features, check_int, check_number, per_modality
 
 NAME = "X"
@@ -204,7 +204,7 @@ class AnchorKernel(FeatureMap, FittedKernel):
             k = n
         check_choice(self.anchors, "anchors", ("random", "kmeans"))
         drawn = self._prepared(X, draw(X, k, root_seed(self.random_state)))
-        drawn = drawn.toarray() if sparse.issparse(drawn) else drawn
+        drawn = drawn.toarray() if is_sparse(drawn) else drawn
         self.anchors_ = drawn if self.anchors == "random" else _centres(self._prepared(X, slice(0, n)), drawn)
         self._terms = {}  # drop the terms of previous anchors
         if isinstance(self.bandwidth, str):
@@ -220,7 +220,7 @@ class AnchorKernel(FeatureMap, FittedKernel):
             # mean |x|² + mean |a|² − 2 mean x · mean a needs no distances
             total, squares = self._sum(X, _moments, max(1, 2**20 // X.shape[1]))
             mean = total / n
-            A = (self.anchors_ if sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
+            A = (self.anchors_ if is_sparse(X) else self._shifted(self.anchors_)).astype(np.float64)
             if self.bandwidth == "pairs":
                 result = float(squares) / n - float(mean @ mean)  # v / 2
                 if not self.squared:  # exp(−d / 2δ²) = exp(−d / √v)
@@ -261,7 +261,7 @@ def _root_sums(rows: Matrix, kernel: AnchorKernel) -> Array:
 def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:
     """Return the column sums of prepared rows, and the sum of all their squares."""
     block = kernel._shifted(kernel._prepared(rows, slice(None))).astype(np.float64)
-    squares = block.multiply(block) if sparse.issparse(block) else block * block
+    squares = block.multiply(block) if is_sparse(block) else block * block
     return np.asarray(block.sum(axis=0)).ravel(), float(squares.sum())
 
 
@@ -323,7 +323,7 @@ def kernel_maps(
     automatic = [name for name in names if names[name] == "auto"]
     if automatic and Y is None:
         raise ValueError("kernel='auto' needs labels; without them name a kernel, e.g. kernel='rbf'")
-    labels = [sparse.csr_array(Y[name]) for name in automatic] if Y else []
+    labels = [scipy.sparse.csr_array(Y[name]) for name in automatic] if Y else []
     chosen = parallel_map(choose_kernel, [X[name] for name in automatic], labels, repeat(seed))
     names |= dict(zip(automatic, chosen, strict=True))
     return {
@@ -348,7 +348,7 @@ def pair_features(
     return maps, {name: maps[name].fit_blocks(X[name]).whole() for name in X}
 
 
-def choose_kernel(X: Matrix, Y: sparse.csr_array, seed: int) -> str:
+def choose_kernel(X: Matrix, Y: scipy.sparse.csr_array, seed: int) -> str:
     """Return the candidate whose out-of-fold predictions rank the labels of a sample best."""
     labelled = np.flatnonzero(np.diff(Y.indptr))
     if len(labelled) < FEWEST:
@@ -365,7 +365,7 @@ def choose_kernel(X: Matrix, Y: sparse.csr_array, seed: int) -> str:
     return CANDIDATES[int(np.argmax(scores))]
 
 
-def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:
+def ranking_score(phi: Array, labels: scipy.sparse.csr_array, folds: Array) -> float:
     """Return the mean average precision of predicted labels and labels searching each other, with the better ridge.
 
     Parameters

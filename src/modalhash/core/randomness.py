@@ -7,10 +7,10 @@ not change any draw.
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.blocks import RemoteRows, row_slices
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 
 RandomState = int | np.random.Generator | None
 
@@ -35,8 +35,8 @@ def row_keys(X: Matrix, seed: int) -> Array:
     multipliers = np.random.default_rng([seed, X.shape[1]]).integers(
         2**64, size=X.shape[1], dtype=np.uint64, endpoint=False
     ) | np.uint64(1)
-    if sparse.issparse(X):
-        words = sparse.csr_array((_float_bits(X.data), X.indices, X.indptr), shape=X.shape)
+    if is_sparse(X):
+        words = scipy.sparse.csr_array((_float_bits(X.data), X.indices, X.indptr), shape=X.shape)
         keys = words @ multipliers
     else:
         keys = np.empty(X.shape[0], dtype=np.uint64)

@@ -14,10 +14,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.frames import TracedFeatures, frame_columns, frame_labels, frame_matrix, is_frame, name_row, quoted
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 
 T = TypeVar("T")
 Place = Callable[[int, int], str]
@@ -95,7 +95,7 @@ def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") 
     return clean
 
 
-def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
+def check_label_rows(Y: Any, n_classes: int) -> scipy.sparse.csr_array:
     """Return label rows as canonical boolean CSR; ValueError for another width or a row without a label."""
     shape = np.shape(Y)
     labels = _check_label_matrix(Y, "label rows", shape[0] if shape else 0)
@@ -103,7 +103,7 @@ def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
         raise ValueError(f"label rows have {labels.shape[1]} columns; expected {n_classes}, as in training")
     if len(empty := np.flatnonzero(~labels.any(axis=1))):
         raise ValueError(f"label rows: row {empty[0]} has no label; expected at least one in every row")
-    return sparse.csr_array(labels)
+    return scipy.sparse.csr_array(labels)
 
 
 def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
@@ -210,8 +210,8 @@ def check_varied(X: Mapping[str, Matrix]) -> None:
         size = max(1, 2**20 // values.shape[1])
         for start in range(0, values.shape[0], size):
             block = values[start : start + size]
-            if sparse.issparse(block):
-                constant = sparse.csr_array(np.ones((block.shape[0], 1))) @ first
+            if is_sparse(block):
+                constant = scipy.sparse.csr_array(np.ones((block.shape[0], 1))) @ first
                 differs = (block - constant).count_nonzero() > 0
             else:
                 differs = bool(np.any(block != first))
@@ -388,16 +388,16 @@ def _places(X: Any, name: str, first_row: int) -> Place:
 
 
 def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
-    if not isinstance(values, np.ndarray) and not sparse.issparse(values) and is_frame(values):
+    if not isinstance(values, np.ndarray) and not is_sparse(values) and is_frame(values):
         native = values
         values, columns = frame_matrix(native, name)
 
         def place(row: int, column: int) -> str:
             return f"{name_row(native, row)}, column {columns[column]!r}"
 
-    if sparse.issparse(values):
+    if is_sparse(values):
         check_sparse(values, repr(name))
-        matrix = values if isinstance(values, sparse.csr_array) else sparse.csr_array(values)
+        matrix = values if isinstance(values, scipy.sparse.csr_array) else scipy.sparse.csr_array(values)
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -428,8 +428,8 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
                 f"{name!r}: a feature is {largest:.3g} in magnitude; expected at most {MAX_FEATURE:g}. Scale them, "
                 "e.g. divide by the largest one"
             )
-        where = np.argwhere(~np.isfinite(block.data if sparse.issparse(block) else block))[0]
-        if sparse.issparse(block):
+        where = np.argwhere(~np.isfinite(block.data if is_sparse(block) else block))[0]
+        if is_sparse(block):
             row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
             column = int(block.indices[where[0]])
         else:
@@ -442,7 +442,7 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
 
 def largest_magnitude(values: Matrix) -> float:
     """Return the largest magnitude, or NaN if a value is NaN."""
-    numbers = values.data if sparse.issparse(values) else values
+    numbers = values.data if is_sparse(values) else values
     return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
@@ -451,7 +451,7 @@ def _is_finite(values: Array) -> bool:
 
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:
-    if sparse.issparse(values):
+    if is_sparse(values):
         check_sparse(values, f"{name!r}, labels")
         values = values.toarray()
     if not isinstance(values, np.ndarray):

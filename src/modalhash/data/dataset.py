@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.files import write_atomically
 from modalhash.core.frames import Origin, TracedFeatures, parse_labels as parse_labels
 from modalhash.core.linalg import PrincipalComponents
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 from modalhash.core.validation import check_sparse
 from modalhash.data.formats.variables import ReadError
 
@@ -220,7 +220,7 @@ class Dataset:
             line = f"  {name}: {n:,} items"
             if (values := self.features.get(name)) is not None:
                 line += f", {'×'.join(str(size) for size in values.shape[1:])} {values.dtype}"
-                if isinstance(values, sparse.csr_array):
+                if isinstance(values, scipy.sparse.csr_array):
                     line += f", {values.nnz / max(1, values.shape[0]):.1f} non-zeros each"
                 if name in self.components:
                     line += f", reduced to {self.components[name]} principal components of the training items"
@@ -458,9 +458,9 @@ def label_matrix(rows: Sequence[Iterable[Hashable]], classes: Sequence[Hashable]
 
 def clean_features(values: Any, where: str) -> Matrix:
     """Check that features are numeric with one row per item; convert sparse matrices to CSR."""
-    if sparse.issparse(values):
+    if is_sparse(values):
         check_sparse(values, where)
-        matrix: Matrix = sparse.csr_array(values)
+        matrix: Matrix = scipy.sparse.csr_array(values)
         dtype = matrix.dtype
     elif isinstance(values, np.ndarray):
         matrix, dtype = values, values.dtype
@@ -479,7 +479,7 @@ def clean_features(values: Any, where: str) -> Matrix:
 
 
 def clean_labels(values: Any, where: str) -> Array:
-    if sparse.issparse(values):
+    if is_sparse(values):
         check_sparse(values, f"{where}, labels")
         values = values.toarray()
     values = np.asarray(values)

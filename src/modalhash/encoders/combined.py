@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_number
@@ -97,22 +97,22 @@ class CombinedTextEncoder(EncoderBase):
         self._fitted()
         return self._words.dim + (self._sentences.dim if self._scale else 0)
 
-    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+    def encode(self, batch: Sequence[Any]) -> scipy.sparse.csr_array:
         if not len(batch):
-            return sparse.csr_array((0, self.dim), dtype=np.float32)
+            return scipy.sparse.csr_array((0, self.dim), dtype=np.float32)
         rows = word_rows(batch, self._words, self._fitted(), self._sentences)
         if not self._scale:
             return rows
-        vectors = sparse.csr_array(np.float32(self._scale) * self._sentences.encode(batch))
-        whole = sparse.hstack([rows, vectors], format="csr", dtype=np.float32)
+        vectors = scipy.sparse.csr_array(np.float32(self._scale) * self._sentences.encode(batch))
+        whole = scipy.sparse.hstack([rows, vectors], format="csr", dtype=np.float32)
         whole.data /= np.float32(np.sqrt(1 + self._scale**2))
-        return sparse.csr_array(whole)
+        return scipy.sparse.csr_array(whole)
 
     def in_space(self, features: Matrix) -> Array:
         """Return texts in the space of the sentence encoder, from the sentence vectors in their features."""
         if self.space is None:
             return super().in_space(features)
-        vectors = sparse.csr_array(features)[:, self._words.dim :].toarray()
+        vectors = scipy.sparse.csr_array(features)[:, self._words.dim :].toarray()
         return self._sentences.in_space(vectors * np.float32(np.sqrt(1 + self._scale**2) / self._scale))
 
     @property
@@ -235,7 +235,7 @@ def word_rows(
     sentences: SentenceEncoder,
     *,
     quick: bool = False,
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """Return TF-IDF rows in which unknown words are replaced by those nearest in meaning."""
     rows = words.encode(batch)
     columns = words.columns
@@ -255,31 +255,31 @@ def word_rows(
     share = np.asarray(shares.sum(axis=1)).ravel()
     changed = np.flatnonzero(share)
     mixed = unit_csr(
-        sparse.diags_array(1 - share[changed]) @ unit_csr(rows[changed])
-        + sparse.diags_array(UNKNOWN_WEIGHT * share[changed]) @ meant[changed]
+        scipy.sparse.diags_array(1 - share[changed]) @ unit_csr(rows[changed])
+        + scipy.sparse.diags_array(UNKNOWN_WEIGHT * share[changed]) @ meant[changed]
     )
     place = _from_entries([(row, i, 1.0) for i, row in enumerate(changed.tolist())], (len(batch), len(changed)))
-    same = sparse.diags_array((share == 0).astype(np.float32))  # texts without unknown words are unchanged
-    out = sparse.csr_array(same @ rows + place @ mixed, dtype=np.float32)
+    same = scipy.sparse.diags_array((share == 0).astype(np.float32))  # texts without unknown words are unchanged
+    out = scipy.sparse.csr_array(same @ rows + place @ mixed, dtype=np.float32)
     out.eliminate_zeros()
     out.sort_indices()
     return out
 
 
-def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neighbours) -> sparse.csr_array:
+def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neighbours) -> scipy.sparse.csr_array:
     """Return the weighted sum of the rows of the known words nearest to each unknown word."""
     used, place = np.unique(meaning.columns, return_inverse=True)
     weights = meaning.weights * words.word_weights[meaning.columns]
     row = np.repeat(np.arange(len(unknown)), meaning.columns.shape[1])
-    standing = sparse.csr_array((weights.ravel(), (row, place.ravel())), shape=(len(unknown), len(used)))
-    return sparse.csr_array(standing @ words.encode([words.words[column] for column in used.tolist()]))
+    standing = scipy.sparse.csr_array((weights.ravel(), (row, place.ravel())), shape=(len(unknown), len(used)))
+    return scipy.sparse.csr_array(standing @ words.encode([words.words[column] for column in used.tolist()]))
 
 
-def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> sparse.csr_array:
+def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> scipy.sparse.csr_array:
     if not entries:
-        return sparse.csr_array(shape, dtype=np.float64)
+        return scipy.sparse.csr_array(shape, dtype=np.float64)
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
-    return sparse.csr_array((value, (row, column)), shape=shape)
+    return scipy.sparse.csr_array((value, (row, column)), shape=shape)
 
 
 def _predicted(K: Array, Q: Array, labels: Array, ridge: float) -> Array:

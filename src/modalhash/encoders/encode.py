@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.archives import ArchiveMember, archive_entries, is_archive, read_members
 from modalhash.core.blocks import row_slices
 from modalhash.core.progress import Callback, Reporter
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 from modalhash.core.validation import check_int, check_sparse
 from modalhash.encoders.encoder import Encoder, ItemError, fit_encoder
 
@@ -94,7 +94,7 @@ def encode_items(
     Only ``ValueError`` and ``OSError`` count as faults of an item. Results do not depend on ``batch_size`` and
     ``workers``.
     """
-    if sparse.issparse(items):
+    if is_sparse(items):
         check_sparse(items, "items")
     n = items.shape[0] if hasattr(items, "shape") else len(items)
     if where is not None and len(where) != n:
@@ -269,7 +269,7 @@ def _checked(encoder: Encoder, batch: Any, dim: int) -> Matrix:
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
     if shape != (n, dim) or dtype != np.float32:
         raise TypeError(f"encoder {encoder.name!r} returned {dtype} {shape}; expected float32 {(n, dim)}")
-    if sparse.issparse(features):
+    if is_sparse(features):
         check_sparse(features, f"encoder {encoder.name!r}")
     return features
 
@@ -278,15 +278,15 @@ def _stacked(parts: list[Matrix], dim: int) -> Matrix:
     parts = [rows for rows in parts if rows.shape[0]] or parts[:1]
     if not parts:
         return np.empty((0, dim), dtype=np.float32)
-    if len(parts) == 1 and isinstance(parts[0], sparse.csr_array) and parts[0].dtype == np.float32:
+    if len(parts) == 1 and isinstance(parts[0], scipy.sparse.csr_array) and parts[0].dtype == np.float32:
         return parts[0]
-    if any(sparse.issparse(rows) for rows in parts):
-        return sparse.csr_array(sparse.vstack(parts, format="csr", dtype=np.float32))
+    if any(is_sparse(rows) for rows in parts):
+        return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr", dtype=np.float32))
     return np.concatenate(parts)
 
 
 def _name(item: Any, row: int) -> str:
-    content = item[0] if not sparse.issparse(item) else None
+    content = item[0] if not is_sparse(item) else None
     if isinstance(content, os.PathLike | ArchiveMember):  # not shortened, because its end has the file name
         return str(content)
     if isinstance(content, str) and content.strip():

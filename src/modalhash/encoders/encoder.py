@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.archives import read_members
 from modalhash.core.files import NONSENSE, config_bytes, read_config, write_atomically
 from modalhash.core.imports import import_class
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 from modalhash.core.validation import check_choice, check_int, check_learned, check_sparse
 
 READS = ("text", "image", "array")
@@ -126,7 +126,7 @@ class EncoderBase(ABC):
 
     def in_space(self, features: Matrix) -> Array:
         """Return items as vectors of :attr:`space`, from their features."""
-        return np.asarray(features.toarray() if sparse.issparse(features) else features)
+        return np.asarray(features.toarray() if is_sparse(features) else features)
 
     def text_encoder(self) -> Any:
         """Return a new encoder of texts with the same :attr:`space`, or None."""
@@ -237,10 +237,10 @@ class Precomputed(EncoderBase):
         self.source = source
 
     def fit(self, items: Sequence[Any] | Matrix) -> Self:
-        if sparse.issparse(items):
+        if is_sparse(items):
             check_sparse(items, "features")
         first: Matrix = items[:1]
-        width = first.shape[1] if sparse.issparse(first) else np.asarray(first).shape[-1]
+        width = first.shape[1] if is_sparse(first) else np.asarray(first).shape[-1]
         if self._dim is not None and width != self._dim:
             raise ValueError(f"the items have {width} features; expected {self._dim}")
         self._dim = int(width)
@@ -258,12 +258,12 @@ class Precomputed(EncoderBase):
 
     def encode(self, batch: Sequence[Any] | Matrix) -> Matrix:
         """Return the same numbers as float32, dense or CSR like the input."""
-        if sparse.issparse(batch):
+        if is_sparse(batch):
             try:
                 check_sparse(batch, "features")
             except ValueError as error:
                 raise ItemError(str(error)) from None
-            rows = sparse.csr_array(batch).astype(np.float32)
+            rows = scipy.sparse.csr_array(batch).astype(np.float32)
             values = rows.data
         else:
             try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.typing import Array
@@ -81,7 +81,7 @@ class TfidfEncoder(EncoderBase):
         self.context = check_number(context, "context", at_least=0)
         if self.context >= 1:
             raise ValueError(f"context is {context}; expected a share of the row, from 0 to below 1")
-        self._contexts: sparse.csr_array | None = None
+        self._contexts: scipy.sparse.csr_array | None = None
         self._columns: list[dict[str, int]] | None = None
         self._idf: list[Array] = []
 
@@ -91,7 +91,7 @@ class TfidfEncoder(EncoderBase):
         if not texts:
             raise ValueError(f"'tfidf' learns its vocabulary from texts; none of {len(items)} items has a word")
         counts, words = _count_words(texts)
-        tables = [(sparse.eye_array(len(words), format="csr", dtype=np.float32), words, self.max_words)]
+        tables = [(scipy.sparse.eye_array(len(words), format="csr", dtype=np.float32), words, self.max_words)]
         if self.pieces:
             column: dict[str, int] = {}
             low, high = self.pieces
@@ -131,13 +131,13 @@ class TfidfEncoder(EncoderBase):
     def dim(self) -> int:
         return sum(map(len, self._fitted()))
 
-    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+    def encode(self, batch: Sequence[Any]) -> scipy.sparse.csr_array:
         if len(batch) <= FEW_TEXTS:
             rows = [self._row(text) for text in batch]
-            return sparse.csr_array(np.stack(rows) if rows else np.empty((0, self.dim), dtype=np.float32))
+            return scipy.sparse.csr_array(np.stack(rows) if rows else np.empty((0, self.dim), dtype=np.float32))
         return self._encode_many(batch)
 
-    def _encode_many(self, batch: Sequence[Any]) -> sparse.csr_array:
+    def _encode_many(self, batch: Sequence[Any]) -> scipy.sparse.csr_array:
         rows = self._weighed(batch)
         return rows if self._contexts is None else _mixed(rows, self._contexts, self.context)
 
@@ -158,7 +158,7 @@ class TfidfEncoder(EncoderBase):
         row = np.concatenate(parts) / np.float32(np.sqrt(len(parts)))
         return row if self._contexts is None else _mixed_row(row, self._contexts, self.context)
 
-    def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
+    def _weighed(self, batch: Sequence[Any]) -> scipy.sparse.csr_array:
         """Return the rows of texts without contexts."""
         columns = self._fitted()
         counts, words = _count_words(batch)
@@ -212,7 +212,7 @@ class TfidfEncoder(EncoderBase):
             encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
             if encoder.context:
                 parts = tuple(state.arrays[f"context_{name}"] for name in ("data", "indices", "indptr"))
-                encoder._contexts = sparse.csr_array(parts, shape=(sizes[0], sum(sizes)))
+                encoder._contexts = scipy.sparse.csr_array(parts, shape=(sizes[0], sum(sizes)))
                 check_sparse(encoder._contexts, "'tfidf', context")
         return encoder
 
@@ -255,7 +255,7 @@ class HashingEncoder(EncoderBase):
     def dim(self) -> int:
         return self.columns
 
-    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+    def encode(self, batch: Sequence[Any]) -> scipy.sparse.csr_array:
         from sklearn.feature_extraction import FeatureHasher
 
         assert self.pieces is not None
@@ -323,7 +323,7 @@ def _most_frequent(terms: list[str], frequency: Array, least: int, most: int) ->
     return sorted(best, key=lambda i: terms[i])
 
 
-def _count_words(texts: Sequence[Any]) -> tuple[sparse.csr_array, list[str]]:
+def _count_words(texts: Sequence[Any]) -> tuple[scipy.sparse.csr_array, list[str]]:
     """Return the counts of each distinct word in each text, float32 CSR ``(texts, words)``, and the words."""
     column: dict[str, int] = {}
     return _count_terms(texts, words_of, column), list(column)
@@ -331,7 +331,7 @@ def _count_words(texts: Sequence[Any]) -> tuple[sparse.csr_array, list[str]]:
 
 def _count_terms(
     things: Iterable[Any], terms_of: Callable[[Any], list[str]], column: dict[str, int], *, fixed: bool = False
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """Return counts of each thing's terms; ``column`` grows by new terms unless ``fixed``."""
     indices: list[int] = []
     starts = [0]
@@ -342,65 +342,65 @@ def _count_terms(
             indices.extend([column.setdefault(term, len(column)) for term in terms_of(thing)])
         starts.append(len(indices))
     values = np.ones(len(indices), dtype=np.float32)
-    counts = sparse.csr_array(
+    counts = scipy.sparse.csr_array(
         (values, np.array(indices, dtype=np.int32), np.array(starts)), shape=(len(starts) - 1, len(column))
     )
     counts.sum_duplicates()
     return counts
 
 
-def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
+def _contexts(rows: scipy.sparse.csr_array, n_words: int) -> scipy.sparse.csr_array:
     """Return, for each of the first ``n_words`` columns, the largest terms of the mean row of its texts."""
     from sklearn.preprocessing import normalize
 
     rows = rows.astype(np.float64)
     has_word = (rows[:, :n_words] > 0).astype(np.float64).T.tocsr()
-    kept: list[sparse.csr_array] = []
+    kept: list[scipy.sparse.csr_array] = []
     for words in row_slices(n_words, CONTEXT_BLOCK):
         has = has_word[words]
         means = normalize(has, norm="l1", copy=False) @ rows
         means.data = np.round(means.data, CONTEXT_DECIMALS)
         means.sort_indices()
         kept.append(_largest(means, CONTEXT_TERMS))
-    return sparse.csr_array(sparse.vstack(kept, format="csr"), dtype=np.float32)
+    return scipy.sparse.csr_array(scipy.sparse.vstack(kept, format="csr"), dtype=np.float32)
 
 
-def _largest(rows: sparse.csr_array, most: int) -> sparse.csr_array:
+def _largest(rows: scipy.sparse.csr_array, most: int) -> scipy.sparse.csr_array:
     """Keep the ``most`` largest values of each row; of equal ones the first."""
     number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     order = np.lexsort((rows.indices, -rows.data, number))
     rank = np.arange(len(order)) - rows.indptr[number[order]]
     chosen = order[(rank < most) & (rows.data[order] > 0)]
-    return sparse.csr_array((rows.data[chosen], (number[chosen], rows.indices[chosen])), shape=rows.shape)
+    return scipy.sparse.csr_array((rows.data[chosen], (number[chosen], rows.indices[chosen])), shape=rows.shape)
 
 
-def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> sparse.csr_array:
+def _mixed(rows: scipy.sparse.csr_array, contexts: scipy.sparse.csr_array, share: float) -> scipy.sparse.csr_array:
     """Mix rows with the contexts of their words, at length 1; leave rows without known words unchanged."""
     context = unit_csr(rows[:, : contexts.shape[0]] @ contexts)
     known = np.diff(context.indptr) > 0
     mixed = unit_csr((1 - share) * rows + share * context)
     lengths = np.where(known, 1, _lengths(rows)).astype(np.float32)
-    mixed = sparse.csr_array(sparse.diags_array(lengths) @ mixed, dtype=np.float32)
+    mixed = scipy.sparse.csr_array(scipy.sparse.diags_array(lengths) @ mixed, dtype=np.float32)
     mixed.sort_indices()
     return mixed
 
 
-def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
+def _joined(parts: Sequence[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
     """Concatenate parts whose rows are scaled to length 1; the result has length 1 if no part is 0."""
-    whole = sparse.hstack([unit_csr(part) for part in parts], format="csr", dtype=np.float32)
+    whole = scipy.sparse.hstack([unit_csr(part) for part in parts], format="csr", dtype=np.float32)
     whole.data /= np.float32(np.sqrt(len(parts)))
     whole.sort_indices()
-    return sparse.csr_array(whole)
+    return scipy.sparse.csr_array(whole)
 
 
-def unit_csr(rows: sparse.csr_array) -> sparse.csr_array:
+def unit_csr(rows: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Scale rows to length 1 in place; a row of zeros stays zero."""
     lengths = _lengths(rows)
     rows.data = (rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(rows.dtype)
     return rows
 
 
-def _lengths(rows: sparse.csr_array) -> Array:
+def _lengths(rows: scipy.sparse.csr_array) -> Array:
     """Return the lengths of rows; 1 for a row of zeros."""
     squares = np.zeros(rows.shape[0])
     filled = np.flatnonzero(np.diff(rows.indptr))
@@ -409,7 +409,7 @@ def _lengths(rows: sparse.csr_array) -> Array:
     return np.sqrt(np.where(squares > 0, squares, 1))
 
 
-def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
+def _dampened(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     counts.data = _dampen(counts.data)
     return counts
 
@@ -418,7 +418,7 @@ def _dampen(counts: Array) -> Array:
     return np.asarray(1 + np.log(counts, dtype=np.float32))
 
 
-def _mixed_row(row: Array, contexts: sparse.csr_array, share: float) -> Array:
+def _mixed_row(row: Array, contexts: scipy.sparse.csr_array, share: float) -> Array:
     context = np.zeros_like(row)
     for word in np.flatnonzero(row[: contexts.shape[0]]).tolist():
         terms = slice(contexts.indptr[word], contexts.indptr[word + 1])

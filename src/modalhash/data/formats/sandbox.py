@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.imports import MissingExtraError
 from modalhash.core.typing import Array
@@ -257,18 +257,20 @@ class _Reply:
         flat = self._array(dtype, (prod(shape),), name)
         return flat.reshape(shape, order="F" if described["order"] == "F" else "C")
 
-    def _sparse(self, described: dict[str, Any], name: str) -> sparse.csr_array:
+    def _sparse(self, described: dict[str, Any], name: str) -> scipy.sparse.csr_array:
         rows, columns = shape = _checked_shape(described["shape"])
         data, indices, pointers = (self.value(part, name) for part in described["parts"])
         self._check(8 * (rows + columns), name)  # row or column pointers are allocated by the conversion to CSR
-        make = {"csr": sparse.csr_array, "csc": sparse.csc_array, "coo": sparse.coo_array}[described["sparse"]]
+        make = {"csr": scipy.sparse.csr_array, "csc": scipy.sparse.csc_array, "coo": scipy.sparse.coo_array}[
+            described["sparse"]
+        ]
         try:
-            parts = (data, (pointers, indices)) if make is sparse.coo_array else (data, indices, pointers)
+            parts = (data, (pointers, indices)) if make is scipy.sparse.coo_array else (data, indices, pointers)
             matrix = make(parts, shape=shape)
             check_sparse(matrix, "values")
         except ValueError as error:
             raise ReadError(self._path, str(error), variable=name) from error
-        return sparse.csr_array(matrix)
+        return scipy.sparse.csr_array(matrix)
 
     def _array(self, dtype: Any, shape: tuple[int], name: str) -> Array:
         n_bytes = shape[0] * dtype.itemsize

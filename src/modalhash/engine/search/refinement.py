@@ -37,14 +37,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.blocks import row_slices
 from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.parallel import parallel_map, worker_threads
 from modalhash.core.randomness import draw, row_keys
-from modalhash.core.typing import Array, Matrix
+from modalhash.core.typing import Array, Matrix, is_sparse
 from modalhash.core.validation import check_learned
 from modalhash.methods.fitted import flatten, restore
 
@@ -454,16 +454,16 @@ def feature_map_of(modality: str, maps: Mapping[str, FittedMap], model: FittedHa
     return feature_map
 
 
-def _unit_labels(labels: Array) -> sparse.csr_array:
-    values = sparse.csr_array(labels, dtype=np.float32)
+def _unit_labels(labels: Array) -> scipy.sparse.csr_array:
+    values = scipy.sparse.csr_array(labels, dtype=np.float32)
     sizes = np.diff(values.indptr)
     values.data = np.repeat(1 / np.sqrt(np.maximum(sizes, 1)), sizes).astype(np.float32)
     return values
 
 
-def _label_directions(targets: Mapping[str, sparse.csr_array], seed: int) -> Array | None:
+def _label_directions(targets: Mapping[str, scipy.sparse.csr_array], seed: int) -> Array | None:
     """Return leading directions of the label space; None if it is small enough."""
-    stacked = sparse.vstack(list(targets.values()), format="csr")
+    stacked = scipy.sparse.vstack(list(targets.values()), format="csr")
     if stacked.shape[1] <= MAX_LABEL_DIRECTIONS:
         return None
     from sklearn.decomposition import TruncatedSVD
@@ -480,7 +480,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
     n = min(EMBEDDING_DIMENSIONS, sample.shape[0] - 1, sample.shape[1] - 1)
     if n < 1:
         directions = np.eye(X.shape[1], 1)
-    elif sparse.issparse(sample):
+    elif is_sparse(sample):
         directions = TruncatedSVD(n, random_state=seed).fit(sample).components_.T
     else:
         directions = PCA(n, svd_solver="randomized", random_state=seed).fit(sample).components_.T
@@ -492,7 +492,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
 
 def has_features(X: Matrix) -> Array:
     """Return for each row whether any of its features is not zero."""
-    if not sparse.issparse(X):
+    if not is_sparse(X):
         return np.asarray(np.any(X, axis=1))
     if X.format == "csr" and X.data.all():
         return np.asarray(X.indptr[1:] > X.indptr[:-1])

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from modalhash.core.label_names import LabelNames
 from modalhash.core.typing import Array, Matrix
@@ -206,7 +206,7 @@ class Corpus:
     contents: dict[str, Any]
     """Inputs of the encoders: lists, or the rows of arrays or CSR matrices; empty once the items are encoded."""
     class_names: list[str] = field(default_factory=list)
-    labels: dict[str, sparse.csr_array] | None = None
+    labels: dict[str, scipy.sparse.csr_array] | None = None
     """Boolean (items, class names), empty rows for held-out items; None if the method does not learn from labels."""
     features: dict[str, Matrix] = field(default_factory=dict)
 
@@ -401,10 +401,10 @@ def _with_labels(corpus: Corpus, source: Any) -> Corpus:
     return replace(corpus, class_names=names, labels={name: _matrix(rows, column) for name, rows in own.items()})
 
 
-def _matrix(rows: Sequence[Sequence[str]], column: Mapping[str, int]) -> sparse.csr_array:
+def _matrix(rows: Sequence[Sequence[str]], column: Mapping[str, int]) -> scipy.sparse.csr_array:
     columns = np.array([column[label] for row in rows for label in row], dtype=np.int64)
     ends = np.cumsum([0, *map(len, rows)])
-    return sparse.csr_array((np.ones(len(columns), dtype=bool), columns, ends), shape=(len(rows), len(column)))
+    return scipy.sparse.csr_array((np.ones(len(columns), dtype=bool), columns, ends), shape=(len(rows), len(column)))
 
 
 def _limit_labels(source: Any, n_names: int, n_items: int) -> None:
