@@ -43,7 +43,7 @@ from modalhash.store.postgres.schema import (
     read_rows,
     to_row,
 )
-from modalhash.store.postgres.words import WordStatistics, find_items, searched_words
+from modalhash.store.postgres.words import LexemeCounts, find_items, searched_words
 from modalhash.store.records import (
     KEPT_MARKS,
     KEPT_REMOVALS,
@@ -117,7 +117,7 @@ class PostgresStore(SharedStore):
         super().__init__()
         self.schema, self.read_only = schema, read_only
         self.timeout = timeout
-        self._word_facts = WordStatistics()
+        self._word_facts = LexemeCounts()
         self._connections = Connections(url, schema, read_only=read_only)
         try:
             if n_bits is not None and not read_only:

@@ -82,7 +82,7 @@ def fold(text: str) -> str:
     return "".join(character for character in decomposed if not unicodedata.combining(character)).casefold()
 
 
-class WordStatistics:
+class LexemeCounts:
     """Cached lexemes of words and numbers of items with them, until the store changes; threads may share them."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class WordStatistics:
 
 def find_items(
     connection: Any,
-    facts: WordStatistics,
+    facts: LexemeCounts,
     query: str,
     test: str,
     values: Sequence[Any],
