@@ -93,10 +93,8 @@ class ProgressLines:
     encode: image 1,000 of 1,000 (100 %)
     """
 
-    def __init__(
-        self, write: Callable[[str], None], *, every: float = EVERY, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._write, self._every, self._clock = write, every, clock
+    def __init__(self, write: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
         self._begun: dict[str, tuple[float, int]] = {}
         self._shown: dict[str, bool] = {}
         self._last = clock()
@@ -105,7 +103,7 @@ class ProgressLines:
         now = self._clock()
         began, first = self._begun.setdefault(progress.stage, (now, progress.step))
         ended = progress.step >= progress.total
-        if now - self._last < self._every and not (ended and self._shown.get(progress.stage)):
+        if now - self._last < EVERY and not (ended and self._shown.get(progress.stage)):
             return
         self._last, self._shown[progress.stage] = now, not ended
         share = f" ({progress.step / progress.total:.0%})".replace("%", " %") if progress.total else ""

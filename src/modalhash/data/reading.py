@@ -302,8 +302,8 @@ def _read_arrays(
     return dataset if mapping else _with_stored_facts(dataset, variables, keep_name=keep_name)
 
 
-def read_arrays(path: Path, names: Iterable[str], *, limits: ReadLimits | None = None) -> dict[str, Any]:
-    variables = _variables([path], limits or ReadLimits())
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Any]:
+    variables = _variables([path], ReadLimits())
     return {name: variables[name].load() for name in names if name in variables}
 
 

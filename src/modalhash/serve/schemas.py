@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args, get_type_hints
 from urllib.parse import quote
@@ -484,9 +483,9 @@ def list_response(content: Any) -> Response:
     return response
 
 
-def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(content: Any, status: int = 200) -> Response:
     """Return a JSON response in UTF-8 that is not cached; NaN and infinities become null."""
-    return Response(_json_bytes(content), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+    return Response(_json_bytes(content), status, {"Cache-Control": "no-store"}, "application/json")
 
 
 def _json_bytes(content: Any) -> bytes:

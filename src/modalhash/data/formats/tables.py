@@ -39,6 +39,7 @@ WESTERN = "windows-1252"  # a superset of Latin-1, except for control characters
 _BETWEEN_LETTERS = frozenset("’‘´·-‐‑–—…/\xad\xa0")
 _CHUNK, _SAMPLE = 2**20, 2**18
 _SAMPLE_ROWS = 1000
+MAX_LISTED = 20  # columns that a message names
 _CLEAR = 10  # required ratio of the evidence for an encoding to the evidence against it
 _FEW = 100  # up to one line in this many may be damaged; such lines are skipped without a change of encoding
 MARK = "\udc80"  # replaces bytes that are not in the encoding: a lone surrogate, which no text contains
@@ -440,5 +441,5 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def column_list(names: Sequence[str], limit: int = 20) -> str:
-    return ", ".join(names[:limit]) + (f", … ({len(names):,})" if len(names) > limit else "")
+def column_list(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_LISTED]) + (f", … ({len(names):,})" if len(names) > MAX_LISTED else "")

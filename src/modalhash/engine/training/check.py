@@ -100,7 +100,7 @@ def estimate_cost(
     return Cost(seconds, int(memory), int(disk))
 
 
-def machine_slowness(repeats: int = 3) -> float:
+def machine_slowness() -> float:
     """Return the time of a small Cholesky factorization relative to the reference machine."""
     rows = np.ones((600, 600))
 
@@ -111,7 +111,7 @@ def machine_slowness(repeats: int = 3) -> float:
 
     with threadpool_limits(1):
         once()  # the first call also loads libraries
-        return sorted(once() for _ in range(repeats))[repeats // 2] / REFERENCE_SECONDS
+        return sorted(once() for _ in range(3))[1] / REFERENCE_SECONDS
 
 
 SAMPLE = 48
