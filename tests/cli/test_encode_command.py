@@ -74,5 +74,5 @@ def test_errors_are_one_line(world, tmp_path):
 def test_rate_and_time_left():
     assert rate_and_time_left(Progress("encode", 0, 100, 0.0)) == ""
     assert rate_and_time_left(Progress("encode", 3000, 10_000, 2.0)) == "1,500 a second, 5 s left"
-    assert rate_and_time_left(Progress("encode", 3000, 30_000_000, 2.0)) == "1,500 a second, 5.6 h left"
+    assert rate_and_time_left(Progress("encode", 3000, 30_000_000, 2.0)) == "1,500 a second, 5 h 33 min left"
     assert rate_and_time_left(Progress("encode", 3000, 3000, 2.0)) == "1,500 a second"

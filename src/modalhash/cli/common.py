@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from modalhash.core.progress import Progress
+from modalhash.core.progress import Progress, spoken
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,21 +109,8 @@ class ProgressLines:
         share = f" ({progress.step / progress.total:.0%})".replace("%", " %") if progress.total else ""
         done, seconds, left = progress.step - first, now - began, ""
         if not ended and done >= MIN_STEPS and seconds > 0:
-            left = f", about {describe_seconds((progress.total - progress.step) * seconds / done)} left"
+            left = f", about {spoken((progress.total - progress.step) * seconds / done)} left"
         self._write(f"{progress.stage} {progress.step:,} of {progress.total:,}{share}{left}")
-
-
-def describe_seconds(seconds: float) -> str:
-    """Format a duration.
-
-    Examples
-    --------
-    >>> describe_seconds(42.3), describe_seconds(185), describe_seconds(9000)
-    ('42 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 EXIT_INCOMPLETE = 1
@@ -429,7 +416,7 @@ def rate_and_time_left(progress: Progress) -> str:
     if not progress.step or progress.seconds <= 0:
         return ""
     rate, left = progress.step / progress.seconds, progress.total - progress.step
-    return f"{rate:,.0f} a second" + (f", {describe_seconds(left / rate)} left" if left else "")
+    return f"{rate:,.0f} a second" + (f", {spoken(left / rate)} left" if left else "")
 
 
 def describe_labels(facts: dict[str, Any]) -> str:

@@ -21,7 +21,6 @@ from modalhash.cli.common import (
     describe_named_labels,
     describe_overlap,
     describe_problem,
-    describe_seconds,
     list_problems,
     open_engine,
     print_json,
@@ -40,6 +39,7 @@ from modalhash.cli.options import (
     with_option_groups,
     with_parameter_files,
 )
+from modalhash.core.progress import spoken
 from modalhash.engine.settings import RetrainOverrides, TrainSettings, Trust
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _plan(found: SourceCheck, plan: TrainingPlan, encoders: Mapping[str, Any], q
                 seconds = one.seconds * own.per_second / choice.per_second
                 rows.append(("", f"--quality {other} uses {choice.encoder}, {choice.reason}; {_about(seconds)}"))
     if plan.seconds is not None:
-        stages = ", ".join(f"{stage} {describe_seconds(seconds)}" for stage, seconds in plan.seconds.items())
+        stages = ", ".join(f"{stage} {spoken(seconds)}" for stage, seconds in plan.seconds.items())
         rows.append(("time", f"{_about(sum(plan.seconds.values()))} on this machine ({stages})"))
     else:
         rows.append(("time", f"encoding as above; the training time of {plan.method} is not estimated"))
@@ -394,7 +394,7 @@ def _number(n: int, what: str) -> str:
 
 
 def _about(seconds: float) -> str:
-    return "less than a second" if seconds < 1 else f"about {describe_seconds(seconds)}"
+    return "less than a second" if seconds < 1 else f"about {spoken(seconds)}"
 
 
 def _size(n_bytes: float) -> str:

@@ -36,6 +36,20 @@ class Reporter:
             self._callback(Progress(stage, step, total, time.perf_counter() - self._start, objective))
 
 
+def spoken(seconds: float) -> str:
+    """Return a duration as text.
+
+    Examples
+    --------
+    >>> spoken(42.3), spoken(185), spoken(12_000)
+    ('42 s', '3 min', '3 h 20 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 class StoppedError(Exception):
     """The work was stopped because its time is over, or because no client waits for it."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from modalhash.core.progress import Progress
+from modalhash.core.progress import Progress, spoken as spoken
 from modalhash.data import Dataset, Split, SplitData, generate
 from modalhash.evaluation import evaluate_databases
 from modalhash.methods import registry
@@ -194,11 +194,3 @@ def describe_work(n_fits: int, seconds: float, by_method: Mapping[str, float | N
     each = [f"{', '.join(known)} a fit"] * bool(known) + [f"{', '.join(unknown)} unknown"] * bool(unknown)
     total = f"{'more than' if unknown else 'about'} {spoken(seconds)}" if known else "in an unknown time"
     return f"{n_fits} fit{'s' if n_fits != 1 else ''}, {total} ({'; '.join(each)})"
-
-
-def spoken(seconds: float) -> str:
-    """Return a duration as text, e.g. ``3 h 20 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
