@@ -39,7 +39,7 @@ from modalhash.core.linalg import RidgeFactor
 from modalhash.core.maps import FittedKernel, FittedLinear, FittedMap, signed_roots
 from modalhash.core.parallel import parallel_map
 from modalhash.core.randomness import draw, draw_by_key, root_seed, row_keys
-from modalhash.core.typing import Array, Matrix, PerModality, is_sparse
+from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import check_choice, check_features, check_int, check_number, per_modality
 
 NAME = "X"
@@ -204,7 +204,7 @@ class AnchorKernel(FeatureMap, FittedKernel):
             k = n
         check_choice(self.anchors, "anchors", ("random", "kmeans"))
         drawn = self._prepared(X, draw(X, k, root_seed(self.random_state)))
-        drawn = drawn.toarray() if is_sparse(drawn) else drawn
+        drawn = drawn.toarray() if scipy.sparse.issparse(drawn) else drawn
         self.anchors_ = drawn if self.anchors == "random" else _centres(self._prepared(X, slice(0, n)), drawn)
         self._terms = {}  # drop the terms of previous anchors
         if isinstance(self.bandwidth, str):
@@ -220,7 +220,7 @@ class AnchorKernel(FeatureMap, FittedKernel):
             # mean |x|² + mean |a|² − 2 mean x · mean a needs no distances
             total, squares = self._sum(X, _moments, max(1, 2**20 // X.shape[1]))
             mean = total / n
-            A = (self.anchors_ if is_sparse(X) else self._shifted(self.anchors_)).astype(np.float64)
+            A = (self.anchors_ if scipy.sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
             if self.bandwidth == "pairs":
                 result = float(squares) / n - float(mean @ mean)  # v / 2
                 if not self.squared:  # exp(−d / 2δ²) = exp(−d / √v)
@@ -261,7 +261,7 @@ def _root_sums(rows: Matrix, kernel: AnchorKernel) -> Array:
 def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:
     """Return the column sums of prepared rows, and the sum of all their squares."""
     block = kernel._shifted(kernel._prepared(rows, slice(None))).astype(np.float64)
-    squares = block.multiply(block) if is_sparse(block) else block * block
+    squares = block.multiply(block) if scipy.sparse.issparse(block) else block * block
     return np.asarray(block.sum(axis=0)).ravel(), float(squares.sum())
 
 

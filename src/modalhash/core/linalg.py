@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class PrincipalComponents:
         values = X.astype(np.float64)
         gram = values.T @ values
         mean: Array = np.asarray(values.mean(axis=0)).ravel()
-        covariance = (gram.toarray() if is_sparse(gram) else gram) / n - np.outer(mean, mean)
+        covariance = (gram.toarray() if scipy.sparse.issparse(gram) else gram) / n - np.outer(mean, mean)
         _, axes = scipy.linalg.eigh(covariance, subset_by_index=[width - n_components, width - 1])
         axes = axes[:, ::-1]
         largest = np.abs(axes).argmax(axis=0)
@@ -65,7 +65,7 @@ class CentredFeatures:
     def __init__(self, X: Matrix, mean: Array) -> None:
         self.n, self.width = X.shape
         self._mean = mean.astype(np.float64)
-        if is_sparse(X):
+        if scipy.sparse.issparse(X):
             self._X = X.astype(np.float64)
         else:
             self._X = np.subtract(X, self._mean, dtype=np.float64)
@@ -80,7 +80,7 @@ class CentredFeatures:
     def cross(self, other: CentredFeatures) -> Array:
         """Return FᵀH for features H of the same items; with itself, the Gram matrix FᵀF."""
         product = self._X.T @ other._X
-        product = product.toarray() if is_sparse(product) else np.asarray(product)
+        product = product.toarray() if scipy.sparse.issparse(product) else np.asarray(product)
         product -= np.outer(self._mean, other._X.sum(axis=0))
         product -= np.outer(self._X.sum(axis=0) - self.n * self._mean, other._mean)
         return np.asarray(product)

@@ -1,6 +1,6 @@
 """Feature maps that have been learned, which map new items; :mod:`modalhash.core.features` learns them.
 
-They need numpy alone, and scipy for sparse features, so that a search does not wait for scikit-learn.
+They need numpy and scipy's sparse matrices alone, so that a search does not wait for scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from modalhash.core.randomness import RandomState
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 
 STRIP_BYTES = 2**18  # of kernel values, which fit in the L2 cache
 STRIP_ROWS = 16  # anchors that are transposed at a time, a third of the time of all together
@@ -49,20 +49,20 @@ class FittedMap(ABC):
     def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
         """Return rows scaled as ``rows`` says; CSR stays CSR unless its rows are centred."""
         dtype = self.origin_.dtype
-        whole = is_sparse(X) and isinstance(rows, slice) and rows == slice(0, X.shape[0])
+        whole = scipy.sparse.issparse(X) and isinstance(rows, slice) and rows == slice(0, X.shape[0])
         block = X if whole else X[rows]  # a slice of CSR is a copy
         if self.rows == "raw":
             return block.astype(dtype, copy=False)
-        if is_sparse(block) and self.rows != "centred unit":
+        if scipy.sparse.issparse(block) and self.rows != "centred unit":
             block = block.astype(dtype)
             norms = np.sqrt(_squared_lengths(block))
         else:
-            block = np.array(block.toarray() if is_sparse(block) else block, dtype=dtype)
+            block = np.array(block.toarray() if scipy.sparse.issparse(block) else block, dtype=dtype)
             if self.rows == "centred unit":
                 block -= self.origin_
             norms = np.sqrt(np.einsum("ij,ij->i", block, block))
         scale = (1 / np.where(norms > 0, norms, 1)).astype(dtype)  # a row of zeros stays zero
-        return scipy.sparse.diags_array(scale) @ block if is_sparse(block) else block * scale[:, None]
+        return scipy.sparse.diags_array(scale) @ block if scipy.sparse.issparse(block) else block * scale[:, None]
 
 
 class FittedLinear(FittedMap):
@@ -79,7 +79,7 @@ class FittedLinear(FittedMap):
         return self.n_features_in_ + self.bias
 
     def _map(self, block: Matrix, mean: Array) -> Array:
-        if not is_sparse(block):
+        if not scipy.sparse.issparse(block):
             return np.asarray(block - mean)
         out = block.toarray()
         out -= mean
@@ -133,7 +133,7 @@ class FittedKernel(FittedMap):
 
     def _shifted(self, block: Matrix) -> Matrix:
         """Subtract the mean from raw dense rows, where differences of squares lose the fewest digits."""
-        return block - self.origin_ if self.rows == "raw" and not is_sparse(block) else block
+        return block - self.origin_ if self.rows == "raw" and not scipy.sparse.issparse(block) else block
 
     def _distances(self, block: Matrix) -> Array:
         """Return ‖x − a‖², clipped at 0."""
@@ -144,7 +144,7 @@ class FittedKernel(FittedMap):
 
     def _products(self, block: Matrix, scale: float = 1.0) -> tuple[Array, Array, Array]:
         """Return 2 xᵀa, ‖x‖² and ‖a‖², each times ``scale``. CSR rows stay sparse unless they are dense in values."""
-        from_csr = is_sparse(block)
+        from_csr = scipy.sparse.issparse(block)
         if from_csr:
             norms = _squared_lengths(block)
             if block.nnz > DENSE * block.shape[0] * block.shape[1]:
@@ -192,7 +192,7 @@ class FittedKernel(FittedMap):
 
 def signed_roots(X: Matrix) -> Matrix:
     """Return sign(x) √|x| of every value, as a new matrix."""
-    if not is_sparse(X):
+    if not scipy.sparse.issparse(X):
         return np.sign(X) * np.sqrt(np.abs(X))
     roots = X.copy()
     roots.data = signed_roots(roots.data)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from modalhash.core.blocks import RemoteRows, row_slices
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 
 RandomState = int | np.random.Generator | None
 
@@ -35,7 +35,7 @@ def row_keys(X: Matrix, seed: int) -> Array:
     multipliers = np.random.default_rng([seed, X.shape[1]]).integers(
         2**64, size=X.shape[1], dtype=np.uint64, endpoint=False
     ) | np.uint64(1)
-    if is_sparse(X):
+    if scipy.sparse.issparse(X):
         words = scipy.sparse.csr_array((_float_bits(X.data), X.indices, X.indptr), shape=X.shape)
         keys = words @ multipliers
     else:

@@ -1,8 +1,7 @@
-"""Type aliases used across the package, and the test for sparse arrays."""
+"""Type aliases used across the package."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,13 +16,3 @@ Matrix: TypeAlias = Any
 T = TypeVar("T")
 PerModality: TypeAlias = T | Mapping[str, T]
 """One value for all modalities, or a mapping by modality name."""
-
-
-def is_sparse(values: Any) -> bool:
-    """Return whether values are a sparse array or matrix of scipy.
-
-    Loading ``scipy.sparse`` takes a third of a command that only reads an engine, so it is loaded when the first sparse
-    array is made: with ``import scipy``, by the first use of ``scipy.sparse``.
-    """
-    test = getattr(sys.modules.get("scipy.sparse"), "issparse", None)
-    return test is not None and bool(test(values))

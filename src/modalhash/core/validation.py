@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from modalhash.core.frames import TracedFeatures, frame_columns, frame_labels, frame_matrix, is_frame, name_row, quoted
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 
 T = TypeVar("T")
 Place = Callable[[int, int], str]
@@ -210,7 +210,7 @@ def check_varied(X: Mapping[str, Matrix]) -> None:
         size = max(1, 2**20 // values.shape[1])
         for start in range(0, values.shape[0], size):
             block = values[start : start + size]
-            if is_sparse(block):
+            if scipy.sparse.issparse(block):
                 constant = scipy.sparse.csr_array(np.ones((block.shape[0], 1))) @ first
                 differs = (block - constant).count_nonzero() > 0
             else:
@@ -388,14 +388,14 @@ def _places(X: Any, name: str, first_row: int) -> Place:
 
 
 def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
-    if not isinstance(values, np.ndarray) and not is_sparse(values) and is_frame(values):
+    if not isinstance(values, np.ndarray) and not scipy.sparse.issparse(values) and is_frame(values):
         native = values
         values, columns = frame_matrix(native, name)
 
         def place(row: int, column: int) -> str:
             return f"{name_row(native, row)}, column {columns[column]!r}"
 
-    if is_sparse(values):
+    if scipy.sparse.issparse(values):
         check_sparse(values, repr(name))
         matrix = values if isinstance(values, scipy.sparse.csr_array) else scipy.sparse.csr_array(values)
         if not matrix.has_canonical_format:
@@ -428,8 +428,8 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
                 f"{name!r}: a feature is {largest:.3g} in magnitude; expected at most {MAX_FEATURE:g}. Scale them, "
                 "e.g. divide by the largest one"
             )
-        where = np.argwhere(~np.isfinite(block.data if is_sparse(block) else block))[0]
-        if is_sparse(block):
+        where = np.argwhere(~np.isfinite(block.data if scipy.sparse.issparse(block) else block))[0]
+        if scipy.sparse.issparse(block):
             row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
             column = int(block.indices[where[0]])
         else:
@@ -442,7 +442,7 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
 
 def largest_magnitude(values: Matrix) -> float:
     """Return the largest magnitude, or NaN if a value is NaN."""
-    numbers = values.data if is_sparse(values) else values
+    numbers = values.data if scipy.sparse.issparse(values) else values
     return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
@@ -451,7 +451,7 @@ def _is_finite(values: Array) -> bool:
 
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:
-    if is_sparse(values):
+    if scipy.sparse.issparse(values):
         check_sparse(values, f"{name!r}, labels")
         values = values.toarray()
     if not isinstance(values, np.ndarray):

@@ -18,7 +18,7 @@ import scipy
 from modalhash.core.files import write_atomically
 from modalhash.core.frames import Origin, TracedFeatures, parse_labels as parse_labels
 from modalhash.core.linalg import PrincipalComponents
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_sparse
 from modalhash.data.formats.variables import ReadError
 
@@ -458,7 +458,7 @@ def label_matrix(rows: Sequence[Iterable[Hashable]], classes: Sequence[Hashable]
 
 def clean_features(values: Any, where: str) -> Matrix:
     """Check that features are numeric with one row per item; convert sparse matrices to CSR."""
-    if is_sparse(values):
+    if scipy.sparse.issparse(values):
         check_sparse(values, where)
         matrix: Matrix = scipy.sparse.csr_array(values)
         dtype = matrix.dtype
@@ -479,7 +479,7 @@ def clean_features(values: Any, where: str) -> Matrix:
 
 
 def clean_labels(values: Any, where: str) -> Array:
-    if is_sparse(values):
+    if scipy.sparse.issparse(values):
         check_sparse(values, f"{where}, labels")
         values = values.toarray()
     values = np.asarray(values)

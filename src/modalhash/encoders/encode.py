@@ -19,7 +19,7 @@ import scipy
 from modalhash.core.archives import ArchiveMember, archive_entries, is_archive, read_members
 from modalhash.core.blocks import row_slices
 from modalhash.core.progress import Callback, Reporter
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_int, check_sparse
 from modalhash.encoders.encoder import Encoder, ItemError, fit_encoder
 
@@ -94,7 +94,7 @@ def encode_items(
     Only ``ValueError`` and ``OSError`` count as faults of an item. Results do not depend on ``batch_size`` and
     ``workers``.
     """
-    if is_sparse(items):
+    if scipy.sparse.issparse(items):
         check_sparse(items, "items")
     n = items.shape[0] if hasattr(items, "shape") else len(items)
     if where is not None and len(where) != n:
@@ -269,7 +269,7 @@ def _checked(encoder: Encoder, batch: Any, dim: int) -> Matrix:
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
     if shape != (n, dim) or dtype != np.float32:
         raise TypeError(f"encoder {encoder.name!r} returned {dtype} {shape}; expected float32 {(n, dim)}")
-    if is_sparse(features):
+    if scipy.sparse.issparse(features):
         check_sparse(features, f"encoder {encoder.name!r}")
     return features
 
@@ -280,13 +280,13 @@ def _stacked(parts: list[Matrix], dim: int) -> Matrix:
         return np.empty((0, dim), dtype=np.float32)
     if len(parts) == 1 and isinstance(parts[0], scipy.sparse.csr_array) and parts[0].dtype == np.float32:
         return parts[0]
-    if any(is_sparse(rows) for rows in parts):
+    if any(scipy.sparse.issparse(rows) for rows in parts):
         return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr", dtype=np.float32))
     return np.concatenate(parts)
 
 
 def _name(item: Any, row: int) -> str:
-    content = item[0] if not is_sparse(item) else None
+    content = item[0] if not scipy.sparse.issparse(item) else None
     if isinstance(content, os.PathLike | ArchiveMember):  # not shortened, because its end has the file name
         return str(content)
     if isinstance(content, str) and content.strip():

@@ -23,7 +23,7 @@ import scipy
 from modalhash.core.archives import read_members
 from modalhash.core.files import NONSENSE, config_bytes, read_config, write_atomically
 from modalhash.core.imports import import_class
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_choice, check_int, check_learned, check_sparse
 
 READS = ("text", "image", "array")
@@ -126,7 +126,7 @@ class EncoderBase(ABC):
 
     def in_space(self, features: Matrix) -> Array:
         """Return items as vectors of :attr:`space`, from their features."""
-        return np.asarray(features.toarray() if is_sparse(features) else features)
+        return np.asarray(features.toarray() if scipy.sparse.issparse(features) else features)
 
     def text_encoder(self) -> Any:
         """Return a new encoder of texts with the same :attr:`space`, or None."""
@@ -237,10 +237,10 @@ class Precomputed(EncoderBase):
         self.source = source
 
     def fit(self, items: Sequence[Any] | Matrix) -> Self:
-        if is_sparse(items):
+        if scipy.sparse.issparse(items):
             check_sparse(items, "features")
         first: Matrix = items[:1]
-        width = first.shape[1] if is_sparse(first) else np.asarray(first).shape[-1]
+        width = first.shape[1] if scipy.sparse.issparse(first) else np.asarray(first).shape[-1]
         if self._dim is not None and width != self._dim:
             raise ValueError(f"the items have {width} features; expected {self._dim}")
         self._dim = int(width)
@@ -258,7 +258,7 @@ class Precomputed(EncoderBase):
 
     def encode(self, batch: Sequence[Any] | Matrix) -> Matrix:
         """Return the same numbers as float32, dense or CSR like the input."""
-        if is_sparse(batch):
+        if scipy.sparse.issparse(batch):
             try:
                 check_sparse(batch, "features")
             except ValueError as error:

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy
 from threadpoolctl import threadpool_limits
 
 from modalhash.core.codes import pack_signs
 from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.randomness import row_keys
-from modalhash.core.typing import Array, Codes, Matrix, is_sparse
+from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.engine.search.ordering import CODE_WEIGHT, EMBEDDING_WEIGHT, MEANING_WEIGHT
 from modalhash.engine.search.photo_words import TEXT, word_codes, word_vectors
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Learned, Refinement
@@ -151,7 +152,7 @@ class Confidence:
     def familiarity(self, modality: str, X: Matrix) -> Array:
         """Return the familiarity of items by their features, from 0 to 1; 1 for sparse features."""
         usual = self.usual.get(modality)
-        return np.ones(X.shape[0]) if usual is None or is_sparse(X) else usual.familiarity(X)
+        return np.ones(X.shape[0]) if usual is None or scipy.sparse.issparse(X) else usual.familiarity(X)
 
     def text_familiarity(self, modality: str, known: Array) -> Array:
         """Return the familiarity of texts by the fraction of their words that are known."""
@@ -305,7 +306,7 @@ def search_held_out(
         familiarity = np.ones(len(rows))
         if name in known:
             familiarity = enough_words(known[name])
-        elif not is_sparse(values):
+        elif not scipy.sparse.issparse(values):
             usual[name] = _usual(rest[name], new)
             familiarity = usual[name].familiarity(new)
         some = rng.permutation(len(rows))[:MAX_QUERIES]

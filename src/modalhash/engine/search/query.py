@@ -26,10 +26,11 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy
 
 from modalhash.core.codes import pack_signs
 from modalhash.core.label_names import label_key
-from modalhash.core.typing import Array, Codes, Matrix, is_sparse
+from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.engine.search.refinement import has_features, model_features
 from modalhash.engine.settings import SearchOptions
 from modalhash.store import KINDS, Comparison, Filter, FilterError, Record, Store, all_of, any_value
@@ -244,7 +245,7 @@ def encode_features(
     confidence: Confidence | None = None,
 ) -> list[Query]:
     """Encode queries given as a matrix, or one row, of features."""
-    rows = features if is_sparse(features) else np.atleast_2d(np.asarray(features))
+    rows = features if scipy.sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return []
     projections, mapped = model.project(modality, model_features(model, encoder, rows))

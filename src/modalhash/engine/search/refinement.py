@@ -44,7 +44,7 @@ from modalhash.core.files import NONSENSE, write_atomically
 from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.parallel import parallel_map, worker_threads
 from modalhash.core.randomness import draw, row_keys
-from modalhash.core.typing import Array, Matrix, is_sparse
+from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_learned
 from modalhash.methods.fitted import flatten, restore
 
@@ -480,7 +480,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
     n = min(EMBEDDING_DIMENSIONS, sample.shape[0] - 1, sample.shape[1] - 1)
     if n < 1:
         directions = np.eye(X.shape[1], 1)
-    elif is_sparse(sample):
+    elif scipy.sparse.issparse(sample):
         directions = TruncatedSVD(n, random_state=seed).fit(sample).components_.T
     else:
         directions = PCA(n, svd_solver="randomized", random_state=seed).fit(sample).components_.T
@@ -492,7 +492,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
 
 def has_features(X: Matrix) -> Array:
     """Return for each row whether any of its features is not zero."""
-    if not is_sparse(X):
+    if not scipy.sparse.issparse(X):
         return np.asarray(np.any(X, axis=1))
     if X.format == "csr" and X.data.all():
         return np.asarray(X.indptr[1:] > X.indptr[:-1])
