@@ -77,7 +77,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "items.sources search.photo_words",
         "items.bulk_inputs search.confidence training.corpus",
         "search.hits storage.folder training.expected_quality",
-        "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest storage.published "
+        "report search.near_duplicates storage.encode_to storage.index_snapshot storage.ingest storage.location "
         "training.learn",
         "storage.backup storage.folder_sync storage.milvus_follower storage.relabel",
         "storage.opening training.check training.train",

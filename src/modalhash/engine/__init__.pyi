@@ -56,8 +56,8 @@ from .storage.folder_sync import (
     SyncPlan as SyncPlan,
 )
 from .storage.ingest import Added as Added
+from .storage.location import audit_log as audit_log, clone_engine as clone_engine
 from .storage.opening import engine_info as engine_info
-from .storage.published import audit_log as audit_log, clone_engine as clone_engine
 from .storage.relabel import Relabelled as Relabelled
 from .training.check import (
     EncoderPlan as EncoderPlan,

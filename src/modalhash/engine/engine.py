@@ -26,12 +26,8 @@ from modalhash.engine.settings import (
     TrainSettings,
 )
 from modalhash.engine.storage.code_files import engine_identity
-from modalhash.engine.storage.folder import (
-    SQLITE,
-    EngineError,
-    delete_media,
-    read_parts,
-)
+from modalhash.engine.storage.folder import EngineError, delete_media, read_parts
+from modalhash.engine.storage.location import SQLITE
 from modalhash.store import PICTURE_TEXT, Record
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
@@ -106,7 +102,7 @@ class Engine(SearchEngine):
     @cached_property
     def audit_log(self) -> AuditLog:
         """The audit log, which the command line and the service write."""
-        from modalhash.engine.storage.published import audit_log
+        from modalhash.engine.storage.location import audit_log
 
         return audit_log(self.path, database=self._options.database)
 

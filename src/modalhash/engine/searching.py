@@ -45,10 +45,10 @@ from modalhash.engine.search.query import (
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS
 from modalhash.engine.settings import OpenOptions, OpenOptionValues, OptionValues, SearchOptions
 from modalhash.engine.storage.backup import remove_leftovers
-from modalhash.engine.storage.folder import SQLITE, EngineError, model_digest, read_parts, why_no_confidence
+from modalhash.engine.storage.folder import EngineError, model_digest, read_parts, why_no_confidence
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper, freeze_engine
+from modalhash.engine.storage.location import SQLITE, follow
 from modalhash.engine.storage.opening import describe, open_folder
-from modalhash.engine.storage.published import follow
 from modalhash.index import CollectionGoneError, Frozen, HammingIndex, IndexUnavailableError, VectorTable
 from modalhash.methods.registry import Method, info as method_info
 from modalhash.store import Filter, Record, Revision

@@ -118,7 +118,7 @@ def test_an_engine_that_cannot_be_opened_leaves_no_store_open(world, monkeypatch
         def revision(self):
             raise StoreError("unreadable")
 
-    monkeypatch.setattr("modalhash.engine.storage.folder.SqliteStore", Watched)
+    monkeypatch.setattr("modalhash.engine.storage.location.SqliteStore", Watched)
     with pytest.raises(StoreError, match="unreadable"):
         Engine.open(world / "engine")
     with pytest.raises(StoreError, match="is closed"):

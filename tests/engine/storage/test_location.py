@@ -13,7 +13,8 @@ import pytest
 from modalhash import Engine
 from modalhash.engine import EngineError, EngineReplacedError, backup_engine, restore_engine, verify_engine
 from modalhash.engine.storage import index_snapshot
-from modalhash.engine.storage.folder import FORMAT, KIND, VARIABLE, StoreLocation, has_schema, write_config
+from modalhash.engine.storage.folder import FORMAT, KIND, write_config
+from modalhash.engine.storage.location import VARIABLE, StoreLocation, has_schema
 from modalhash.engine.training import train as training_module
 from modalhash.index import read_snapshot_facts
 from modalhash.store import StoreError, StoreUnavailableError

@@ -43,25 +43,27 @@ from modalhash.engine.storage.folder import (
     MEDIA,
     PARTS,
     SNAPSHOT,
-    SQLITE,
     SYNCED,
     EngineError,
     Generation,
-    StoreLocation,
-    create_store,
-    drop_leftover,
-    has_schema,
     is_saved_media,
     new_folder,
     new_generation,
     read_config,
     read_parts,
     recover_engine,
-    sweep_unfinished,
     write_config,
 )
 from modalhash.engine.storage.index_snapshot import snapshot_problem
-from modalhash.engine.storage.published import publish
+from modalhash.engine.storage.location import (
+    SQLITE,
+    StoreLocation,
+    create_store,
+    drop_leftover,
+    has_schema,
+    publish,
+    sweep_unfinished,
+)
 from modalhash.store import (
     SqliteStore,
     Store,

@@ -1,4 +1,4 @@
-"""An engine on disk: its folder, which is created and replaced atomically, and the location of its items.
+"""An engine on disk: its folder, which is created and replaced atomically.
 
 ==========================  =======================================================================================
 ``config.json``             format, generation, code length, modalities with name, version, dimension and digest of
@@ -14,9 +14,8 @@
 ``synced.json``             sizes, times and digests of the files that ``sync`` has seen
 ==========================  =======================================================================================
 
-The *generation* is a unique id, by which processes notice that an engine was replaced.
-The entry ``store`` of the configuration describes a database; without it, the items are in ``items.sqlite``. It
-contains the environment variable with the URL of the database, never the URL, which contains a password.
+The *generation* is a unique id, by which processes notice that an engine was replaced. Where the items are is in
+:mod:`modalhash.engine.storage.location`.
 """
 
 from __future__ import annotations
@@ -27,21 +26,19 @@ import os
 import re
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__
 from modalhash.core.files import (
-    abandoned_folders,
     config_bytes,
     read_config as _read_config,
     recover_folder,
     replace_folder,
-    sweep,
     write_atomically,
 )
 from modalhash.engine.items import urls
@@ -61,13 +58,12 @@ from modalhash.engine.search.refinement import (
     save_refinement,
 )
 from modalhash.methods.registry import info as method_info
-from modalhash.store import SqliteStore, StoreError, StoreUnavailableError
+from modalhash.store import StoreUnavailableError
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
     from modalhash.methods.base import CrossModalHasher
     from modalhash.methods.fitted import FittedHasher, SavedModel
-    from modalhash.store import EngineDatabase, PostgresStore
 
 FORMAT = 1
 KIND = "modalhash engine"
@@ -442,191 +438,3 @@ def _replaceable(target: Path) -> bool:
     own |= {FEATURES, f"{FEATURES}-journal", SYNCED, PRINTS}
     own |= {name for name in names if name.startswith(".")}  # left by a killed process
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))
-
-
-VARIABLE = "MODALHASH_DATABASE_URL"
-"""Default environment variable for the URL of the database."""
-POSTGRESQL, SQLITE = "postgresql", "sqlite"
-
-
-@dataclass(frozen=True)
-class StoreLocation:
-    """Location of the items of one engine."""
-
-    kind: str = SQLITE
-    variable: str = VARIABLE
-    schema: str | None = None
-    replaces: tuple[str, ...] = ()
-    """Schemas of replaced engines, which other processes may still have open."""
-    database: str | None = None
-    """URL of the database; None to read it from the variable."""
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any], *, database: str | None = None) -> StoreLocation:
-        value = config.get("store", {"kind": SQLITE})
-        try:
-            place = cls(
-                value["kind"], value.get("variable", VARIABLE), value.get("schema"), tuple(value.get("replaces", ()))
-            )
-        except (TypeError, KeyError, AttributeError):
-            raise EngineError(f"{CONFIG}: 'store' is {value!r}; expected an object with its 'kind'") from None
-        if place.kind not in (SQLITE, POSTGRESQL) or (place.kind == POSTGRESQL) != isinstance(place.schema, str):
-            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not support")
-        return replace(place, database=database)
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the entry of the configuration; empty for a file, if no schema is left to drop."""
-        if self.kind == SQLITE and not self.replaces:
-            return {}
-        value = {"kind": self.kind, "variable": self.variable, "schema": self.schema, "replaces": list(self.replaces)}
-        return {"store": {name: one for name, one in value.items() if one is not None}}
-
-    @property
-    def url(self) -> str:
-        """URL of the database; EngineError names the variable to set."""
-        url = self.database or os.environ.get(self.variable)
-        if not url:
-            raise EngineError(
-                f"the items are in a PostgreSQL database; set the variable {self.variable} to its URL, "
-                "postgresql://user:password@host/database"
-            )
-        return url
-
-    def name(self, folder: Path) -> str:
-        return str(folder / ITEMS) if self.kind == SQLITE else f"schema {self.schema} of ${self.variable}"
-
-    def open(
-        self,
-        folder: Path,
-        *,
-        searched_fields: Sequence[str] | None = None,
-        read_only: bool = False,
-        model: str | None = None,
-    ) -> SqliteStore | PostgresStore:
-        """Open the store; a database with codes of another ``model`` (a digest) raises."""
-        if self.kind == SQLITE:
-            return SqliteStore(folder / ITEMS, searched_fields=searched_fields, read_only=read_only)
-        from modalhash.store import PostgresStore
-
-        assert self.schema is not None
-        return PostgresStore(
-            self.url, schema=self.schema, searched_fields=searched_fields, read_only=read_only, model=model
-        )
-
-    def create(
-        self, fresh: Path, *, n_bits: int, searched_fields: Sequence[str], model: str | None = None
-    ) -> SqliteStore | PostgresStore:
-        if self.kind == SQLITE:
-            return SqliteStore(fresh / ITEMS, n_bits=n_bits, searched_fields=searched_fields)
-        from modalhash.store import PostgresStore
-
-        assert self.schema is not None
-        # written first, so that the schema is found if this process is killed
-        write_config(fresh, {"kind": KIND, "format": FORMAT, **self.to_config()})
-        return PostgresStore(self.url, schema=self.schema, n_bits=n_bits, searched_fields=searched_fields, model=model)
-
-    def successor(self) -> str | None:
-        """Return the schema of the engine that replaced this one on any machine; None if it is the newest."""
-        return None if self.schema is None else self.engines.successor(self.schema)
-
-    @property
-    def engines(self) -> EngineDatabase:
-        from modalhash.store import EngineDatabase
-
-        return EngineDatabase(self.url)
-
-    def drop(self, schema: str, *, only_look: bool = False, unfinished: bool = False) -> bool | None:
-        """Drop an unused schema of the same database; see :func:`modalhash.store.drop_schema`."""
-        from modalhash.store import drop_schema
-
-        return drop_schema(self.url, schema, only_look=only_look, unfinished=unfinished)
-
-
-@contextmanager
-def create_store(target: Path, store: str | None, *, variable: str | None = None) -> Iterator[StoreLocation]:
-    """Choose the location for the items of a new engine; drop its schema if the block fails.
-
-    ``store`` is ``"sqlite"``, the URL of a database, ``"postgresql"`` for the database in the ``variable``, or None for
-    the kind of the existing engine in ``target``, or else ``"sqlite"``. Leftovers of
-    killed processes are removed first. At the end, the schema of a replaced engine names the new one.
-    """
-    recover_engine(target)
-    old = StoreLocation()
-    with suppress(EngineError):
-        old = StoreLocation.of(read_config(target))
-    place = _choose(store, old, variable)
-    sweep_unfinished(target, place)
-    left = [*old.replaces, *([] if old.schema is None else [old.schema])]
-    if left:
-        with suppress(StoreError, EngineError):  # unavailable; they may exist
-            left = [schema for schema in left if place.drop(schema, only_look=True) is not None]
-        place = replace(place, replaces=tuple(left))
-    try:
-        yield place
-    except BaseException:
-        if place.schema is not None:
-            with suppress(StoreError, EngineError):  # the first error is more informative
-                place.drop(place.schema, unfinished=True)
-        raise
-    if old.schema is not None and place.schema is not None:  # retraining has done so already
-        place.engines.replace(old.schema, place.schema)
-
-
-def sweep_unfinished(target: Path, place: StoreLocation) -> None:
-    """Remove what killed processes left when they created or replaced the engine, with a warning."""
-    target = target.absolute()
-    left = [path for path in abandoned_folders(target.parent, target=target.name) if drop_leftover(path, place)]
-    if left:
-        sweep(left)
-        warnings.warn(
-            f"{target}: a process that was creating or replacing this engine was killed; its leftovers "
-            f"({', '.join(path.name for path in left)}) were removed",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
-    """Drop the schema of an unfinished engine in a scratch folder; return whether none is left.
-
-    ``place`` is the location of the engine's items now.
-    """
-    try:
-        unfinished = _unfinished_location(scratch, place.database)
-        return (
-            unfinished.schema in (None, place.schema)
-            or unfinished.drop(str(unfinished.schema), unfinished=True) is not False
-        )
-    except (EngineError, StoreError):  # unavailable; it may exist
-        return False
-
-
-def has_schema(scratch: Path) -> bool:
-    """Return whether a scratch folder belongs to an engine with a database schema, which must be dropped first."""
-    return _unfinished_location(scratch).schema is not None
-
-
-def _unfinished_location(scratch: Path, database: str | None = None) -> StoreLocation:
-    """Return the location of the items of an unfinished engine, of which only the location may be written."""
-    path = scratch / "new" / CONFIG
-    try:
-        config = _read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)
-        return StoreLocation.of(config, database=database)
-    except EngineError:
-        return StoreLocation()
-
-
-def _choose(store: str | None, old: StoreLocation, variable: str | None) -> StoreLocation:
-    name = variable or old.variable
-    if not name.isidentifier():
-        raise ValueError(f"the variable is {name!r}; expected the name of an environment variable")
-    if store is None:
-        store = old.kind
-    if store == SQLITE:
-        return StoreLocation(variable=name)
-    schema = f"modalhash_{new_generation()}"
-    if store == POSTGRESQL:
-        return StoreLocation(POSTGRESQL, name, schema)
-    if store.startswith(("postgresql://", "postgres://")):
-        return StoreLocation(POSTGRESQL, name, schema, database=store)
-    raise ValueError("store: expected 'sqlite', 'postgresql', or the URL of a database, postgresql://…")

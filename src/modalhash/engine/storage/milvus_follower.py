@@ -25,7 +25,8 @@ import numpy as np
 from modalhash.core.typing import Array
 from modalhash.engine.search.ordering import Ranker, refresh, sketches_of, vector_width
 from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, Refinement
-from modalhash.engine.storage.folder import EngineError, StoreLocation
+from modalhash.engine.storage.folder import EngineError
+from modalhash.engine.storage.location import StoreLocation
 from modalhash.index import (
     CollectionGoneError,
     FoundRows,

@@ -10,17 +10,15 @@ from typing import Any, TypeVar
 from modalhash.engine.storage.folder import (
     EngineError,
     Generation,
-    StoreLocation,
     built_in_reads,
     describe_engine,
     read_config,
     read_config_with_items,
     read_parts,
     recover_engine,
-    sweep_unfinished,
 )
 from modalhash.engine.storage.index_snapshot import SnapshotKeeper
-from modalhash.engine.storage.published import follow
+from modalhash.engine.storage.location import StoreLocation, follow, sweep_unfinished
 from modalhash.store import Store, StoreError
 
 T = TypeVar("T")

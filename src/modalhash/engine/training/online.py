@@ -23,16 +23,9 @@ from modalhash.data import label_matrix
 from modalhash.engine.items.item import HOME, ItemFiles, OnProblem
 from modalhash.engine.search.refinement import model_features
 from modalhash.engine.settings import RetrainOverrides, TrainSettings
-from modalhash.engine.storage.folder import (
-    SQLITE,
-    EngineError,
-    EngineFiles,
-    create_store,
-    new_folder,
-    write_parts,
-)
+from modalhash.engine.storage.folder import EngineError, EngineFiles, new_folder, write_parts
 from modalhash.engine.storage.ingest import BATCH_SIZE, FeatureCache, ItemCoder, with_uri
-from modalhash.engine.storage.published import publish
+from modalhash.engine.storage.location import SQLITE, create_store, publish
 from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.train import STORE_BATCH_SIZE, Journal, StoredItem, TrainedEngine
 from modalhash.store import Key, Record

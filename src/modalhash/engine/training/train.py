@@ -32,18 +32,15 @@ from modalhash.engine.search.refinement import Refinement, model_features
 from modalhash.engine.settings import TrainSettings
 from modalhash.engine.storage.folder import (
     MEDIA,
-    SQLITE,
     EngineError,
     EngineFiles,
-    StoreLocation,
-    create_store,
     describe_engine,
     new_folder,
     read_config,
     write_parts,
 )
 from modalhash.engine.storage.ingest import CodedItems, FeatureCache, ItemCoder, encode_cached
-from modalhash.engine.storage.published import publish
+from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store, publish
 from modalhash.engine.storage.relabel import LabelCoder
 from modalhash.engine.training.corpus import (
     AUTO,

@@ -14,7 +14,7 @@ import pytest
 from modalhash import Engine
 from modalhash.core.files import sha256_of
 from modalhash.engine import EngineError, audit_log, backup_engine, clone_engine, restore_engine, verify_engine
-from modalhash.engine.storage.folder import VARIABLE, StoreLocation
+from modalhash.engine.storage.location import VARIABLE, StoreLocation
 from modalhash.store import StoreError, StoreReplacedError, drop_schema
 from postgres_server import postgres  # noqa: F401
 
