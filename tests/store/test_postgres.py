@@ -30,6 +30,7 @@ from modalhash.store import (
 )
 from modalhash.store.postgres import store as module, words
 from modalhash.store.postgres.connection import Connections, shown_url
+from postgres_server import PostgresServer, find_programs
 
 PAGE = Path(__file__).parents[2] / "docs" / "postgres.md"
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'modalhash'"
@@ -197,6 +198,33 @@ def test_the_server_is_asked_about_a_confirmation_that_was_cut_off(store, monkey
         assert type(raised.value) is error
     monkeypatch.undo()
     assert store.count() == int(reached)
+
+
+@pytest.mark.slow  # a server of its own
+@pytest.mark.parametrize("others", [False, True])
+def test_a_commit_that_a_crash_of_the_server_lost_is_not_taken_for_done(monkeypatch, others):
+    """After a crash, the server gives the number of the lost transaction to the next one, which may commit."""
+    server = PostgresServer(*find_programs())
+    with PostgresStore(server.url, schema="test", n_bits=16) as store:
+        store.add([record("a")])
+
+        class Crashes(_LostCommit):
+            def execute(self, sql, *values):
+                if sql == "COMMIT":
+                    server.stop("immediate")
+                    server.start()
+                    if others:
+                        server.execute("CREATE TABLE other (a int)")
+                return super().execute(sql, *values)
+
+        begin = Connections._begin
+        monkeypatch.setattr(Connections, "_begin", lambda self: Crashes(begin(self), reached=False))
+        with pytest.raises(StoreUncertainError if others else StoreUnavailableError) as raised:
+            store.add([record("b")])
+        assert type(raised.value) is (StoreUncertainError if others else StoreUnavailableError)
+        monkeypatch.undo()
+        assert [store.count(), store.add([record("b")]).tolist()] == [1, [2]]
+    server.close()
 
 
 def test_an_index_is_as_before_if_a_refresh_is_cut(store, monkeypatch):

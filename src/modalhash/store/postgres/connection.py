@@ -2,7 +2,7 @@
 
 A read whose connection is lost is retried once. A change is not: if the connection was lost before the commit, nothing
 happened, and the error says so. If it was lost during the commit, the server is asked for the status of the
-transaction, and only if it does not answer, the outcome is reported as unknown.
+transaction. Only if it does not answer, or has crashed meanwhile, the outcome is reported as unknown.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ LOCK_MILLISECONDS = 1500
 """Time that a read waits for a lock, which only a change of the tables themselves holds."""
 ASK_SECONDS = 3.0
 """Seconds to ask a server for the status of a transaction after a lost commit."""
+_RUN = "concat(pg_postmaster_start_time(), ' ', (SELECT stats_reset FROM pg_stat_bgwriter))"
+"""A text that changes when the server is restarted or has crashed, because statistics are reset after a crash. It may
+then give the number of a transaction that was not written to disk to another one, whose status says nothing of it."""
 WATCH_SECONDS = 0.05
 """Time between looks for statements to cancel."""
 _SETUP = """
@@ -130,14 +133,14 @@ class Connections:
 
     def commit(self, connection: Any) -> None:
         """Commit a transaction; if the connection is lost meanwhile, ask the server for the outcome."""
-        transaction = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()[0]
+        transaction, run = connection.execute(f"SELECT pg_current_xact_id_if_assigned()::text, {_RUN}").fetchone()
         try:
             connection.execute("COMMIT")
         except self._psycopg.Error as error:
             if not self._is_lost(connection, error):
                 raise
             connection.close()
-            committed = transaction is None or self._was_committed(transaction)
+            committed = transaction is None or self._was_committed(transaction, run)
             if committed is None:
                 raise StoreUncertainError(
                     f"{self.name}: the connection was lost while a change was committed. Whether it happened is "
@@ -229,18 +232,23 @@ class Connections:
             connection.execute("BEGIN")
         return connection
 
-    def _was_committed(self, transaction: str) -> bool | None:
-        """Return whether a transaction was committed, or None if the server does not answer."""
+    def _was_committed(self, transaction: str, run: str) -> bool | None:
+        """Return whether a transaction was committed, or None if the server does not answer or cannot know."""
+        ask = f"SELECT pg_xact_status(%s::text::xid8), {_RUN}"
         stop = time.monotonic() + ASK_SECONDS
         while time.monotonic() < stop:
             try:
                 with self.connect() as other:
-                    status = other.execute("SELECT pg_xact_status(%s::text::xid8)", [transaction]).fetchone()[0]
+                    status, run_now = other.execute(ask, [transaction]).fetchone()
+            except self._psycopg.errors.InvalidParameterValue:  # above all numbers that were given: a crash lost it
+                return False
             except (StoreUnavailableError, self._psycopg.Error):
                 time.sleep(0.1)
                 continue
+            if status == "aborted":
+                return False
             if status != "in progress":
-                return None if status is None else bool(status == "committed")
+                return True if status == "committed" and run_now == run else None
             time.sleep(0.05)
         return None
 
