@@ -19,7 +19,7 @@ from little_world import make_world
 from modalhash import Engine
 from modalhash.engine import AuditLog, backup_engine, clone_engine, restore_engine
 from modalhash.serve import Limits, Settings, make_app
-from modalhash.store import PostgresStore, StoreUncertainError
+from modalhash.store import PostgresStore, StoreUnavailableError, StoreUncertainError
 from postgres_server import postgres, server_or_skip  # noqa: F401
 
 pytestmark = pytest.mark.slow
@@ -239,6 +239,61 @@ def test_an_unknown_end_is_said(clients, monkeypatch):
     answer = one.post("/items", json={"id": "unknown", "text": "a red ball"})
     assert [answer.status_code, answer.headers["retry-after"]] == [503, "1"]
     assert "check whether the change was made" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "request_of", "answered"),
+    [
+        ("add", lambda client: client.post("/items", json={"id": "made", "text": "a pink zebra"}), 503),
+        ("update", lambda client: client.patch("/items/made", json={"labels": ["red"]}), 503),
+        ("remove", lambda client: client.delete("/items/made"), 200),
+    ],
+)
+def test_a_change_that_cannot_be_read_back_is_not_said_to_have_failed(
+    clients, monkeypatch, change, request_of, answered
+):
+    one, two = clients
+    if change != "add" and two.get("/items/made").status_code == 404:
+        assert two.post("/items", json={"id": "made", "text": "a pink zebra"}).status_code == 201
+    make = getattr(PostgresStore, change)
+
+    def lost(*_, **__):
+        raise StoreUnavailableError("the server is away")
+
+    def changed(*arguments, **options):
+        done = make(*arguments, **options)
+        for read in ("revision", "records", "row_ids"):
+            monkeypatch.setattr(PostgresStore, read, lost)
+        return done
+
+    with monkeypatch.context() as only_here:
+        only_here.setattr(PostgresStore, change, changed)
+        answer = request_of(one)
+    monkeypatch.undo()
+    assert answer.status_code == answered, answer.text
+    if answered == 503:
+        assert "check whether the change was made" in answer.json()["error"]
+    found_now = two.get("/items/made")
+    assert [found_now.status_code, found_now.json().get("labels")] == {
+        "add": [200, []],
+        "update": [200, ["red"]],
+        "remove": [404, None],
+    }[change]
+
+
+def test_an_item_that_is_removed_at_once(clients, monkeypatch):
+    one, two = clients
+    add = PostgresStore.add
+
+    def added(store, *arguments, **options):
+        numbers = add(store, *arguments, **options)
+        monkeypatch.undo()
+        assert two.delete("/items/brief").status_code == 200
+        return numbers
+
+    monkeypatch.setattr(PostgresStore, "add", added)
+    answer = one.post("/items", json={"id": "brief", "text": "a pink zebra"})
+    assert [answer.status_code, answer.json()["error"]] == [409, "'brief' was added, and removed by another client"]
 
 
 def test_connections_cut_at_random(monkeypatch, postgres):  # noqa: F811

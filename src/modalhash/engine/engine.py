@@ -28,7 +28,8 @@ from modalhash.engine.settings import (
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.folder import EngineError, delete_media, read_parts
 from modalhash.engine.storage.location import SQLITE
-from modalhash.store import PICTURE_TEXT, Record
+from modalhash.index import IndexUnavailableError
+from modalhash.store import PICTURE_TEXT, Record, StoreError
 
 if TYPE_CHECKING:  # what changes an engine is imported by the method that needs it, because a search does not
     from modalhash.engine.storage.audit import AuditLog
@@ -37,6 +38,8 @@ if TYPE_CHECKING:  # what changes an engine is imported by the method that needs
     from modalhash.engine.storage.ingest import Added, ItemCoder
     from modalhash.engine.storage.relabel import Relabelled
 
+UNAVAILABLE = (IndexUnavailableError, StoreError)
+"""Errors of an index or a store after a change, which has happened nevertheless."""
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
     "is stored, and found after modalhash retrain"
@@ -167,7 +170,7 @@ class Engine(SearchEngine):
         try:
             added, replaced = ingester.add(source, callback)
         finally:
-            self._refresh_if_available()
+            self._refresh_unless(*UNAVAILABLE)
         problems.warn()
         notes += filter(None, [names.describe_joined()])
         return Added(added, replaced, tuple(problems.problems), tuple(notes))
@@ -226,7 +229,7 @@ class Engine(SearchEngine):
         gone = self.store.records(list(known.values()))
         n = self.store.remove(known, missing="ignore")
         self._generation.check()
-        self._refresh_if_available()
+        self._refresh_unless(*UNAVAILABLE)
         for record in gone.values():
             delete_media(self.path, record.uri, self._files.media_url)
         return n
@@ -310,7 +313,7 @@ class Engine(SearchEngine):
         try:
             done = relabeller.relabel(source, fields=fields, callback=callback)
         finally:
-            self._refresh_if_available()
+            self._refresh_unless(*UNAVAILABLE)
         problems.warn()
         return replace(done, problems=tuple(problems.problems))
 

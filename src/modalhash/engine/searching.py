@@ -112,7 +112,7 @@ class SearchEngine:
                 self._follower = self._follow_in_milvus()
             else:
                 self._revision = self._snapshots.load(self.index, self._ranker)
-            self._refresh_if_available()
+            self._refresh_unless(IndexUnavailableError)
             if isinstance(self.index, HammingIndex) and wanted.backend == "clusters":
                 self.index.build_clusters()
         except BaseException:
@@ -537,11 +537,11 @@ class SearchEngine:
         if taken is not None:
             self.index, self._ranker, self._revision, self._in_milvus = taken
 
-    def _refresh_if_available(self) -> None:
-        """Update the index after a change, which has happened even if the index is unavailable."""
+    def _refresh_unless(self, *errors: type[Exception]) -> None:
+        """Update the index; on these errors leave that to the next search."""
         if self._follower is not None:
             self._follower.wake()
-        with contextlib.suppress(IndexUnavailableError):
+        with contextlib.suppress(*errors):
             self.refresh()
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:

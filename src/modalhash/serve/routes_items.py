@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -18,7 +20,7 @@ from modalhash.serve.limits import MAX_DUPLICATE_ITEMS
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.openapi import Operation
 from modalhash.serve.service import Pool, Service
-from modalhash.store import Comparison, Filter, FilterError, Record, all_of
+from modalhash.store import Comparison, Filter, FilterError, Record, StoreError, StoreUncertainError, all_of
 
 CACHE = {"Cache-Control": "private, max-age=300"}
 READ_ONLY = "this service only searches; start it with --writable to add, relabel and remove items"
@@ -248,7 +250,21 @@ def _add_item(service: Service, client: Client, body: schemas.NewItemBody, file:
     item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
     with service.audit.change("add", client.audit_fields(), modality=modality, ids=[id]):
         _store_item(engine, item)
-    return {"added": schemas.item_json(engine.get(id, modality=modality)), "items": sum(engine.sizes().values())}
+    with _reading_back():
+        try:
+            added = schemas.item_json(engine.get(id, modality=modality))
+        except KeyError:
+            raise HTTPError(409, f"{id!r} was added, and removed by another client") from None
+    return {"added": added, "items": sum(engine.sizes().values())}
+
+
+@contextmanager
+def _reading_back() -> Iterator[None]:
+    """Turn an error of the store after a change into one that does not say that nothing was changed."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreUncertainError(f"a change was made, but cannot be read back ({error})") from error
 
 
 def _store_item(engine: Engine, item: Item) -> None:
@@ -276,7 +292,8 @@ def _relabel_item(service: Service, client: Client, asked: schemas.ItemParameter
         if problem.code is ProblemCode.UNKNOWN_ID:
             raise HTTPError(404, f"{problem.reason}; nothing was changed")
         raise HTTPError(422, problem.reason)
-    found = engine.store.records(list(engine.store.row_ids((name, id) for name in names).values()))
+    with _reading_back():
+        found = engine.store.records(list(engine.store.row_ids((name, id) for name in names).values()))
     items = [schemas.item_json(record) for record in found.values()]
     return {"relabelled": items, "unknown_labels": list(done.unknown_labels)}
 
