@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modalhash.methods.registry import METHODS, Method, get, info
+from modalhash.methods import registry
+from modalhash.methods.registry import METHODS, Method, info
 
 OUTSIDE = "toy_method:ClassCodes"
 """The example of docs/methods.md: a method outside the package keeps the same contract."""
@@ -58,7 +59,7 @@ def block_data(method: Method, *, n=240, n_query=60, n_classes=6, noise=0.15, se
 
 def make(method: Method, n_bits: int = 16, **parameters: Any):
     """The method, small enough for a test."""
-    cls = get(method.name)
+    cls = registry.method(method.name)
     known = inspect.signature(cls).parameters
     small = {"n_anchors": 60, "steps": 60, "own_steps": 30, "random_state": 0}
     if "hidden" in known:  # networks

@@ -42,7 +42,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "demo evaluate train",
     ],
     "core": [
-        "archives files imports label_names parallel progress typing",
+        "archives deprecation files imports label_names parallel progress typing",
         "bit_kernels blocks codes frames linalg pictures",
         "randomness validation",
         "maps option",

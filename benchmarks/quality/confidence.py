@@ -177,7 +177,7 @@ def choose(name: str, method: str) -> dict[str, Any]:
 
 def fitted(method: str, X: Any, labels: Any) -> tuple[Any, Any]:
     anchors = {m: min(1500, values.shape[0]) for m, values in X.items()}
-    model = registry.get(method)(n_bits=64, n_anchors=anchors, random_state=0).fit(X, labels)
+    model = registry.method(method)(n_bits=64, n_anchors=anchors, random_state=0).fit(X, labels)
     return model, learn_refinement(model, X, labels)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from modalhash.core.files import write_atomically
 from modalhash.data import Split, SplitData, load_dataset
 from modalhash.evaluation import evaluate_databases
-from modalhash.methods.registry import get
+from modalhash.methods import registry
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep_choices.json"
 MODALITIES = ("image", "text")
@@ -75,7 +75,7 @@ def fold_of(fold: int) -> SplitData:
 
 def measure(method: str, parameters: dict[str, Any], parts: SplitData, fold: int) -> dict[str, Any]:
     """Fit, and return unseen mAP (image → text, text → image), the epoch that was kept and CPU seconds."""
-    model, start = get(method)(BITS, random_state=fold, **parameters), time.process_time()
+    model, start = registry.method(method)(BITS, random_state=fold, **parameters), time.process_time()
     model.fit(parts.training.features, parts.training.labels, pairs="aligned")
     seconds = time.process_time() - start
     found = evaluate_databases(model, parts, databases=("unseen",))["unseen"].directions

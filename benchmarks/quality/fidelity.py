@@ -24,7 +24,7 @@ import numpy as np
 from modalhash.core.files import write_atomically
 from modalhash.data import load_dataset
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods.registry import get
+from modalhash.methods import registry
 
 VARIANTS = {
     ("AMSH", "unpaired"): ("amsh", {"intra": 1e-3, "inter": 1e-3, "init": "pca", "accelerated": False}),
@@ -91,7 +91,7 @@ def run(method: str, variant: str, dataset: str, bits: int, seeds: int) -> tuple
         first = slice(TRAINED_ON.get((method, dataset)))
         X_fit, Y_fit = ({modality: values[first] for modality, values in part.items()} for part in (X, Y))
         start = time.process_time()
-        model = get(name)(bits, random_state=seed, **parameters).fit(X_fit, Y_fit, **fit)
+        model = registry.method(name)(bits, random_state=seed, **parameters).fit(X_fit, Y_fit, **fit)
         seconds.append(time.process_time() - start)
         queries = model.transform(query.features)
         for database, codes, labels in (("learned", model.codes_, Y_fit), ("hashed", model.transform(X), Y)):

@@ -25,7 +25,7 @@ import numpy as np
 from modalhash.core.files import write_atomically
 from modalhash.data import Dataset, Split, SplitData, load_dataset
 from modalhash.evaluation import evaluate_databases
-from modalhash.methods.registry import get
+from modalhash.methods import registry
 
 RESULTS = Path(__file__).parents[1] / "results" / "paired_choices.json"
 DATA: dict[str, tuple[tuple[str, str], dict[str, str], tuple[int, ...]]] = {  # modalities, options, folds
@@ -108,7 +108,10 @@ def main() -> None:
                     for bits in BITS:
                         key = f"{name} | fold {fold} | {method} | {variant} | {bits} bits"
                         if known.get(key, {}).get("parameters") != parameters:
-                            model, start = get(method)(bits, random_state=0, **parameters), time.process_time()
+                            model, start = (
+                                registry.method(method)(bits, random_state=0, **parameters),
+                                time.process_time(),
+                            )
                             model.fit(parts.training.features, parts.training.labels, pairs="aligned")
                             seconds = round(time.process_time() - start, 1)
                             values = measure(model, parts)

@@ -19,7 +19,8 @@ from modalhash.core.features import (
     signed_roots,
 )
 from modalhash.data import generate
-from modalhash.methods.registry import METHODS, get
+from modalhash.methods import registry
+from modalhash.methods.registry import METHODS
 
 
 def histograms(rng, n=700):
@@ -148,7 +149,7 @@ def test_maps_by_name():
 
 def kernel_methods(*, supervised):
     found = [name for name, method in METHODS.items() if method.supervised is supervised and "anchors" in method.kernel]
-    return [name for name in found if "kernel" in get(name)().get_params()]
+    return [name for name in found if "kernel" in registry.method(name)().get_params()]
 
 
 @pytest.mark.slow
@@ -156,7 +157,7 @@ def kernel_methods(*, supervised):
 def test_every_supervised_kernel_method_may_choose(name):
     data = generate(n_items=150, n_features={"image": 12, "text": 9}, seed=0)
     X, Y = {key: np.abs(values) for key, values in data.X.items()}, dict.fromkeys(data.X, data.Y["image"])
-    cls = get(name)
+    cls = registry.method(name)
     model = cls(n_bits=8, n_anchors=40, kernel="auto", random_state=0)
     model.fit(X, Y, pairs="aligned" if cls.needs_pairs else None)
     for key, values in X.items():
@@ -172,7 +173,7 @@ def test_all_supervised_methods_with_anchors_are_kernel_methods():
 @pytest.mark.parametrize("name", kernel_methods(supervised=False))
 def test_without_labels_nothing_is_chosen(name):
     data = generate(n_items=60, seed=0)
-    cls = get(name)
+    cls = registry.method(name)
     with pytest.raises(ValueError, match="kernel"):
         cls(n_bits=8, n_anchors=20, kernel="auto").fit(data.X, pairs="aligned" if cls.needs_pairs else None)
 

@@ -170,7 +170,7 @@ def changed(module: str, change):
 
 @cache  # of the sources as they are, which many tests compare with; a changed reader is another one each time
 def digest(method: str, read=None) -> str:
-    return source_digest([registry.get(method).__module__, MEASURING], read)
+    return source_digest([registry.method(method).__module__, MEASURING], read)
 
 
 def comment(text: str) -> str:

@@ -31,7 +31,7 @@ def data():
 
 def expected(data, method, n_fits=3, n_methods=1):
     def prepare(sample):
-        return make_model(registry.get(method), 8, 0, {}), *prepared(sample, "unpaired", 0)
+        return make_model(registry.method(method), 8, 0, {}), *prepared(sample, "unpaired", 0)
 
     return time_small_fits(prepare, data, method=method, bits=8, n_fits=n_fits, n_methods=n_methods)
 

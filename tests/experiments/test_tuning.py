@@ -49,7 +49,7 @@ def test_bad_dimensions(text, message):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_space_holds_the_default_of_its_method(name):
     method = METHODS[name]
-    defaults = registry.get(name)().get_params(deep=False)
+    defaults = registry.method(name)().get_params(deep=False)
     for parameter, text in method.space.items():
         dimension = Dimension.parse(text)
         default = defaults[parameter]

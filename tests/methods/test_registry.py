@@ -15,7 +15,7 @@ from toy_method import ClassCodes
 
 @pytest.mark.parametrize("name", registry.METHODS)
 def test_rows_say_what_the_class_says(name):
-    method, cls = registry.info(name), registry.get(name)
+    method, cls = registry.info(name), registry.method(name)
     assert issubclass(cls, CrossModalHasher)
     assert registry.name_of(cls) == name
     assert cls.supervised == method.supervised
@@ -72,7 +72,7 @@ def test_an_error_in_a_row_names_the_row_and_the_key(line, replacement, message)
 
 def test_a_method_is_constructed_by_name():
     model = modalhash.method("batch")(n_bits=32)
-    assert type(model) is registry.get("batch")
+    assert type(model) is registry.method("batch")
     assert model.n_bits == 32
     assert modalhash.method(OUTSIDE) is ClassCodes
     with pytest.raises(ValueError, match="unknown method 'bach'; known: amsh"):
@@ -90,7 +90,7 @@ def test_every_module_of_methods_is_registered():
 
 def test_unknown_methods_are_named():
     with pytest.raises(ValueError, match=r"unknown method 'nosuch'; known: amsh.*as 'module:Class'"):
-        registry.get("nosuch")
+        registry.method("nosuch")
     with pytest.raises(TypeError, match=r"builtins:dict.*lacks supervised, needs_pairs.*CrossModalHasher"):
         registry.name_of(dict)
 
@@ -100,7 +100,7 @@ class Abstract(CrossModalHasher):
 
 
 def test_a_method_outside_the_package_is_imported_and_describes_itself():
-    assert registry.get(OUTSIDE) is ClassCodes
+    assert registry.method(OUTSIDE) is ClassCodes
     assert registry.name_of(ClassCodes) == OUTSIDE
     row = registry.info(OUTSIDE)
     assert (row.name, row.path) == (OUTSIDE, OUTSIDE)
@@ -108,7 +108,7 @@ def test_a_method_outside_the_package_is_imported_and_describes_itself():
     assert (row.supervised, row.pairing, row.modalities, row.year) == (True, "optional", "1+", None)
     assert not row.control
     assert not row.reimplementation
-    assert registry.get("modalhash.methods.amsh:AMSH") is registry.get("AMSH")
+    assert registry.method("modalhash.methods.amsh:AMSH") is registry.method("AMSH")
 
 
 def test_flags_are_taken_from_the_class(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_module_that_misses_one_of_its_own_says_so(tmp_path, monkeypatch):
     (tmp_path / "needs_other.py").write_text("import other_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="other_that_is_not_there"):
-        registry.get("needs_other:Mine")
+        registry.method("needs_other:Mine")
 
 
 def test_a_class_that_cannot_be_imported_has_no_name():
@@ -176,13 +176,13 @@ def package(tmp_path, monkeypatch):
 def test_a_package_registers_methods_under_names(package):
     package("theirs", [f"Toy = {OUTSIDE}"])
     assert registry.installed() == {"Toy": OUTSIDE}
-    assert registry.get("Toy") is registry.get("toy") is ClassCodes
+    assert registry.method("Toy") is registry.method("toy") is ClassCodes
     assert registry.name_of(ClassCodes) == "Toy"
     assert [row.name for row in registry.outside()] == ["Toy"]
     assert registry.info("toy").path == OUTSIDE
     assert "Toy" not in registry.METHODS
     with pytest.raises(ValueError, match="label-oracle, Toy"):
-        registry.get("nosuch")
+        registry.method("nosuch")
 
 
 def test_names_that_are_taken_and_methods_that_are_broken_are_left_out_with_a_warning(package):
@@ -191,6 +191,6 @@ def test_names_that_are_taken_and_methods_that_are_broken_are_left_out_with_a_wa
         UserWarning, match=r"'amsh' of theirs is skipped because the name means modalhash.*Use it as toy_method"
     ):
         assert registry.installed() == {"broken": "nowhere_at_all:Thing", "toy": OUTSIDE}
-    assert registry.get("amsh").__name__ == "AMSH"
+    assert registry.method("amsh").__name__ == "AMSH"
     with pytest.warns(UserWarning, match=r"'broken' \(nowhere_at_all:Thing\) is skipped: .*no module 'nowhere_at_all'"):
         assert [row.name for row in registry.outside()] == ["toy"]

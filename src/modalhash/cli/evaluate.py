@@ -141,7 +141,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, written: FileOptions, ou
     lengths = parse_bits(methods.bits)
     names = names_in(methods.method)
     for name in names:  # raise for unknown methods before reading data
-        registry.get(name)
+        registry.method(name)
     parameters = method_parameters(names, methods.param, methods.params)
     dataset = data.open()
     files = written.files(dataset.name)
@@ -279,7 +279,7 @@ def tune(
     names = names_in(search.method)
     if len(names) > 1:
         raise ValueError(f"--method {search.method!r}: one method at a time; run the command once for each")
-    registry.get(names[0])
+    registry.method(names[0])
     fixed = method_parameters(names, search.param, search.params)[names[0]]
     changes = by_method(names, key_values(search.space, "--space"), "--space").get(names[0], {})
     from modalhash.experiments import Tuning, search_space

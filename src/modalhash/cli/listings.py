@@ -26,7 +26,8 @@ from modalhash.cli.common import (
     progress_bars,
 )
 from modalhash.cli.options import ReadLimitOptions, with_option_groups
-from modalhash.methods.registry import METHODS, Method, get, outside
+from modalhash.methods import registry
+from modalhash.methods.registry import METHODS, Method, outside
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset
@@ -73,7 +74,7 @@ def _row(method: Method) -> tuple[str, ...]:
 
 def _call(method: Method) -> tuple[str, str]:
     """Return a constructor call, and the parameters other than the code length."""
-    parameters = inspect.signature(get(method.name)).parameters.values()
+    parameters = inspect.signature(registry.method(method.name)).parameters.values()
     others = [f"`{p.name}={p.default!r}`" for p in parameters if p.name not in ("n_bits", "random_state")]
     return f'`modalhash.method("{method.name}")(n_bits=32)`', ", ".join(others) or "–"
 
@@ -133,7 +134,7 @@ def _cells(method: Method) -> tuple[str, ...]:
 
 
 def _facts(method: Method) -> dict[str, Any]:
-    cls = get(method.name)
+    cls = registry.method(method.name)
     parameters = inspect.signature(cls).parameters.values()
     return {
         **asdict(method),

@@ -294,7 +294,7 @@ def compare_methods(
     how = ComparisonOptions(**options)
     protocol = Protocol.parse(how.protocol) if isinstance(how.protocol, str) else how.protocol
     check_measurable(dataset)
-    needing = [name for name in given if registry.get(name).needs_pairs]
+    needing = [name for name in given if registry.method(name).needs_pairs]
     scenario = how.scenario or ("paired" if needing else "unpaired")
     reference = how.reference or next(iter(given))
     if reference not in given:
@@ -341,7 +341,7 @@ class _Work:
     test_share: float | None
 
     def model(self, name: str, n_bits: int, seed: int) -> Any:
-        return make_model(registry.get(name), n_bits, seed, self.parameters[name])
+        return make_model(registry.method(name), n_bits, seed, self.parameters[name])
 
     def measure(self, point: Point, parts: SplitData, pairs: Any) -> tuple[Result, str]:
         """Fit a method and search the databases; return the result and a summary line."""

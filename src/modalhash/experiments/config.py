@@ -60,7 +60,7 @@ def check_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     ...
     ValueError: batch has no parameter 'rigde'; did you mean 'ridge'? It has feature_weight, ...
     """
-    known = registry.get(method)().get_params(deep=False)
+    known = registry.method(method)().get_params(deep=False)
     for name in given:
         if name in SET_ELSEWHERE:
             raise ValueError(f"{method}: {name} is set by {SET_ELSEWHERE[name]}; remove it from the parameters")
@@ -360,7 +360,7 @@ def _check(grid: Grid, n_inputs: int) -> None:
         if row.seeds is not None and check_int(row.seeds, f"{row.label}: seeds", at_least=1) > grid.seeds:
             raise ValueError(f"{row.label}: {row.seeds} seeds; a row has at most the {grid.seeds} of the grid")
         try:
-            registry.get(row.method)
+            registry.method(row.method)
         except (ValueError, ImportError, AttributeError) as error:
             raise ValueError(f"{row.label}: {error}") from error
     for dataset, part in [*grid.full.items(), *(grid.quick or {}).items()]:
@@ -457,7 +457,7 @@ def _cell(grid: Grid, row: Row, dataset: str, digest: str, bits: int, seed: int)
 @cache
 def resolved(method: str, changes: str) -> str:
     """Return all parameters of a method except bits and seed, as JSON; raise ValueError for unknown ones."""
-    parameters: dict[str, Any] = registry.get(method)().get_params(deep=False)
+    parameters: dict[str, Any] = registry.method(method)().get_params(deep=False)
     given: Mapping[str, Any] = json.loads(changes)
     if unknown := set(given) - set(parameters):
         raise ValueError(f"{method} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")

@@ -84,7 +84,7 @@ def prepare(cell: Cell, parts: SplitData, pairs: Any) -> tuple[Any, SplitData, A
         parts = SplitData(
             training, query, training if same else replace(parts.database, features=parts.database.labels)
         )
-    model = registry.get(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
+    model = registry.method(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
     if "random_state" in model.get_params(deep=False):  # a method without randomness has no seed
         model.set_params(random_state=cell.seed)
     return model, parts, pairs

@@ -105,7 +105,7 @@ def code_digest(method: str) -> str:
     without running them. Modules without influence on numbers are excluded, and so are comments, so that a change of
     the command line keeps all results.
     """
-    return source_digest([registry.get(method).__module__, MEASURING])
+    return source_digest([registry.method(method).__module__, MEASURING])
 
 
 Reader = Callable[[str], tuple[str, bool] | None]

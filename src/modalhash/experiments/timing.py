@@ -88,7 +88,7 @@ def time_small_fits(
 def _load_kernels() -> None:
     """Load and compile the kernels, so that no fit is charged for it."""
     parts = generate(n_items=32, n_queries=8, seed=0).dataset().parts()
-    model = registry.get("chance")(n_bits=8, random_state=0)
+    model = registry.method("chance")(n_bits=8, random_state=0)
     evaluate_databases(model.fit(parts.training.features, parts.training.labels), parts)
 
 

@@ -134,7 +134,7 @@ def search_space(
     if not space:
         raise ValueError(
             f"{method} names nothing to search; add a space, e.g. --space {method}.ridge=log:1e-4:10. It has the "
-            f"parameters {', '.join(registry.get(method)().get_params(deep=False))}"
+            f"parameters {', '.join(registry.method(method)().get_params(deep=False))}"
         )
     return space
 
@@ -214,7 +214,7 @@ class Tuning:
         database: str = "unseen",
         test_share: float | None = None,
     ) -> None:
-        self._cls = registry.get(method)
+        self._cls = registry.method(method)
         self._fixed = check_parameters(method, fixed or {})
         self._space = search_space(method, space, self._fixed)
         check_measurable(dataset)

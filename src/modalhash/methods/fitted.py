@@ -173,7 +173,7 @@ class SavedModel:
     @cached_property
     def model(self) -> CrossModalHasher:
         with self._errors():
-            model = registry.get(self.method)(**self.config["parameters"])
+            model = registry.method(self.method)(**self.config["parameters"])
             for name, value in self.config["state"].items():
                 setattr(model, name, restore(value, name, self.arrays, _feature_maps()))
             return model

@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modalhash.core.deprecation import deprecated
 from modalhash.core.imports import import_class
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ METHODS = read_rows(Path(__file__).with_name("methods.toml").read_text(encoding=
 
 
 def info(name: str) -> Method:
-    """Return the row of a method, named as for :func:`get`; a class outside the package is imported."""
+    """Return the row of a method, named as for :func:`method`; a class outside the package is imported."""
     if own := METHODS.get(name.lower()):
         return own
     path = _path_outside(name)
     return _describe(name, path, _import_method(name, path))
 
 
-def get(name: str) -> type[CrossModalHasher]:
+def method(name: str) -> type[CrossModalHasher]:
     """Return the class of a method.
 
     Parameters
@@ -105,19 +106,21 @@ def get(name: str) -> type[CrossModalHasher]:
 
     Examples
     --------
-    >>> get("amsh").__name__
+    >>> method("amsh").__name__
     'AMSH'
-    >>> get("modalhash.methods.amsh:AMSH").__name__
+    >>> method("modalhash.methods.amsh:AMSH").__name__
     'AMSH'
-    >>> get("batch")(n_bits=32)
+    >>> method("batch")(n_bits=32)
     BATCH(n_bits=32)
     """
     own = METHODS.get(name.lower())
     return _import_method(name, own.path if own else _path_outside(name))
 
 
-method = get
-"""Exported as ``modalhash.method``."""
+@deprecated("1.0", instead="modalhash.method")
+def get(name: str) -> type[CrossModalHasher]:
+    """Return the class of a method."""
+    return method(name)
 
 
 def name_of(cls: type) -> str:

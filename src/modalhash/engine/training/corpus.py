@@ -352,7 +352,7 @@ def _choose_method(settings: TrainSettings, labels: str) -> tuple[str, CrossModa
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
-    hasher = registry.get(method)()
+    hasher = registry.method(method)()
     known = hasher.get_params(deep=False)
     if "n_bits" in parameters:
         raise ValueError("the code length is not a method parameter; give it as n_bits=… (--bits)")
